@@ -86,12 +86,16 @@ struct ls_scored {
     int64_t count;
     int64_t first; /* tokens [first, count) are; never the first one, which nothing stands before */
     float *logprobs; /* [count]: the scored tokens' are filled in; the caller's */
-    bool likeliest;  /* each scored token is the likeliest (the lowest one of several) */
+    /* [count] or NULL: filled in with the entropy, in nats, of the distribution over the vocabulary
+     * that each scored token is of, exact but for rounding; the caller's. All ranks want it or
+     * none; it costs another pass over the logits. */
+    float *entropies;
+    bool likeliest; /* each scored token is the likeliest (the lowest one of several) */
 };
 /* Collective over the world, each rank with the same texts. The log-probability of a token is minus
- * its loss in training, bit for bit, whatever the layout, and whichever texts stand beside it.
- * LS_EDATA for a text of more than ls_runner_score_room tokens, or a token that is not in the
- * vocabulary. */
+ * its loss in training, bit for bit, whatever the layout, and whichever texts stand beside it; so
+ * is its entropy one set of bits. LS_EDATA for a text of more than ls_runner_score_room tokens, or
+ * a token that is not in the vocabulary. */
 int ls_runner_score(struct ls_runner *runner, struct ls_scored *texts, int64_t count,
                     struct ls_error *error);
 /* The same of the distribution at that temperature: logits are divided by it first. */

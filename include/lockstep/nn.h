@@ -346,6 +346,7 @@ struct ls_micro_batch {
     int64_t step;           /* dropout */
     bool training;          /* dropout on, gradients of the head made */
     bool likeliest;         /* not training: the head makes ls_model_likeliest */
+    bool entropies;         /* not training: the head makes ls_model_entropies */
     float temperature;      /* logits are divided by it before all that is made of them; 0: by 1 */
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch, or / the sum
                              * of their weights */
@@ -473,6 +474,8 @@ const float *ls_model_row_losses(const struct ls_model *model);
 /* And with batch->likeliest minus the token of the largest logit, the lowest of equal ones, [M];
  * -inf where no logit is a number. */
 const float *ls_model_likeliest(const struct ls_model *model);
+/* And with batch->entropies the entropy of each row's distribution, in nats (ls_entropy), [M]. */
+const float *ls_model_entropies(const struct ls_model *model);
 /* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);

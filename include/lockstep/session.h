@@ -65,7 +65,7 @@
  *                   stop? ends? batch? special_tokens? truncate? scaled? -> texts, finish,
  *                   [ids, lengths, logprobs, prompt_lengths]; a prompt is a text, ids, or a record
  *                   of a file of prompts
- *     logprobs      [ids, lengths] temperature? -> [logprobs]
+ *     logprobs      [ids, lengths] temperature? entropy? -> [logprobs, entropy?]
  *     score         requests, truncate?  -> scores: [{loglikelihood, greedy, tokens}], of objects
  *                   as lockstep/infer/requests.h reads them
  *     encode        texts, special_tokens? -> ids;  decode  ids -> texts

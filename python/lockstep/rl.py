@@ -38,9 +38,10 @@ class Metrics(NamedTuple):
 
     ``reward`` and ``reward_std`` are over its texts; ``length`` is the mean of tokens drawn in a
     text, ``truncated`` the share of texts that no token or text to stop at has ended. ``kl`` is the
-    mean of :func:`k3` over tokens (NaN without a reference), and ``entropy`` its estimate from the
-    drawn tokens, minus the mean of their log-probabilities; both before the first update, as is
-    ``loss``, of the first minibatch. Over all updates of the batch: ``clip_share``, the share of
+    mean of :func:`k3` over tokens (NaN without a reference); ``entropy`` the mean over drawn tokens
+    of the entropy of what each was drawn from, which minus the mean of their log-probabilities
+    estimates where the loop was not asked for it; both before the first update, as is ``loss``, of
+    the first minibatch. Over all updates of the batch: ``clip_share``, the share of
     tokens that clipping left without gradient; ``ratio_*``, the range of new to old probability;
     ``kl_old``, the mean of :func:`k3` of both. ``tokens`` were drawn; ``tokens_per_s`` counts
     rollout and updates. The rest is of the last update.
@@ -150,6 +151,8 @@ class GRPO(Loop):
         kl: weight of the divergence from reference.
         reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities;
             it gets ``temperature=`` where that is not 1.
+        entropy: ``Metrics.entropy`` is exact, for one more forward pass over a batch; False: an
+            estimate from the drawn tokens.
         normalise, scale: see :func:`token_weights` and :func:`group_advantages`; Dr. GRPO is
             ``normalise="max", scale=False``.
         stop, ends: as of :meth:`Run.generate`.
@@ -159,8 +162,8 @@ class GRPO(Loop):
                  max_tokens: int = 128, updates: int = 1, minibatches: int = 1,
                  shuffle: bool = False, temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
-                 reference: Any = None, normalise: str = "text", scale: bool = True,
-                 seed: int = 0, stop: Sequence[str] = (),
+                 reference: Any = None, entropy: bool = False, normalise: str = "text",
+                 scale: bool = True, seed: int = 0, stop: Sequence[str] = (),
                  ends: Optional[Sequence[int]] = None, **other: Any) -> None:
         trains(run)
         self._refuse(other)
@@ -187,7 +190,7 @@ class GRPO(Loop):
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
         self.shuffle = shuffle
         self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
-        self.mask_truncated = mask_truncated
+        self.mask_truncated, self.entropy = mask_truncated, entropy
         self.kl = self._kl_in_loss = kl
         bounds = list(clip) if isinstance(clip, (tuple, list)) else [clip, clip]
         if len(bounds) != 2 or not all(_arrays.is_real(one) and one >= 0 for one in bounds):
@@ -267,6 +270,8 @@ class GRPO(Loop):
                  "rewards": rewards, "ended": np.isin(out.finish, ("end", "stop"))}
         if self._logprobs is not None:
             batch["reference"] = self._reference(out.ids, **self.temperature)
+        if self.entropy:
+            batch["entropy"] = self.run.logprobs(out.ids, entropy=True, **self.temperature)[1]
         if self.steps > 1:
             self._write(self._saved, lambda file: np.savez(file, **batch))
         return batch
@@ -318,10 +323,11 @@ class GRPO(Loop):
         end, mask, rewards = time.perf_counter(), batch["mask"], batch["rewards"]
         drawn, old, log_ratio = int(mask.sum()), batch["old"][mask], np.concatenate(logs)
         apart = k3(old, batch["reference"][mask]) if "reference" in batch else [np.nan]
+        surprise = batch["entropy"][mask] if "entropy" in batch else -old
         log_ratio = log_ratio if log_ratio.size else np.full(1, np.nan)  # all texts are masked
         return self._record(Metrics(
             last.step, float(rewards.mean()), float(rewards.std()), losses[0],
-            float(np.mean(apart)), -float(np.mean(old, dtype=np.float64)),
+            float(np.mean(apart)), float(np.mean(surprise, dtype=np.float64)),
             float(np.concatenate([*clipped, [False]]).sum() / log_ratio.size),
             float(np.exp(log_ratio.min())), float(np.exp(log_ratio.max())),
             float(k3(log_ratio, 0).mean()), drawn / len(mask), 1 - float(batch["ended"].mean()),

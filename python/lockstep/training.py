@@ -264,17 +264,22 @@ class _Opened:
                    "seed": seed, "stop": _arrays.texts("stop", stop), "batch": batch, "truncate": truncate}
         return list(self._session_open().ask("generate", options)["texts"])
 
-    def logprobs(self, ids: Any, temperature: float = 1.0) -> Any:
+    def logprobs(self, ids: Any, temperature: float = 1.0, *, entropy: bool = False) -> Any:
         """float32 [texts, longest]: log-probability of each token given those before it, 0 of the
         first one and behind the end. Bit for bit minus the loss of training, and what
         :meth:`generate` gave, in any layout. ids: an array whose rows end with -1, or lists.
-        temperature: logits are divided by it first."""
-        np, session = numpy(), self._session_open()
+        temperature: logits are divided by it first.
+
+        entropy=True returns (log-probabilities, entropies): of the same shape, and of each token
+        the entropy in nats of the distribution over the vocabulary that it is of. It is summed over
+        the whole vocabulary, to the same bits in any layout."""
+        session = self._session_open()
         dense, lengths = _arrays.ragged("ids", ids, self.vocabulary)
-        out = session.ask("logprobs", {"temperature": temperature}, [array_of("ids", dense, "i4"),
-                                           array_of("lengths", lengths, "i4")],
-                          ["logprobs"])["logprobs"]
-        return out if out.size else np.zeros(dense.shape, np.float32)
+        wanted = ["logprobs", "entropy"] if entropy else ["logprobs"]
+        answer = session.ask("logprobs", {"temperature": temperature, "entropy": bool(entropy)},
+                             [array_of("ids", dense, "i4"), array_of("lengths", lengths, "i4")],
+                             wanted)
+        return (answer["logprobs"], answer["entropy"]) if entropy else answer["logprobs"]
 
     def score(self, requests: Sequence[Dict[str, Any]], truncate: bool = False) -> List[Score]:
         """How likely the model finds texts.

@@ -131,7 +131,7 @@ static void found_keep(const struct evaluation *e, int64_t round,
     int64_t count = ls_min(batch->sequences, e->end - first);
     struct found_rows rows = {r->model, r->segments, r->segment_count};
     for (int64_t i = 0; i < count && e->found && runner_answers(r); i++)
-        found_take(&rows, batch, i, e->found + (first + i) * batch->tokens);
+        found_take(&rows, batch, i, e->found + (first + i) * batch->tokens, NULL);
 }
 
 /* A local failure is agreed before the stages talk to each other. */

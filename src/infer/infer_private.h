@@ -59,9 +59,10 @@ struct found_rows {
     const struct ls_token_segment *segments;
     int segment_count;
 };
-/* found[t] of token t of a sequence of batch, if it is here and its target counts. */
+/* found[t] of token t of a sequence of batch, if it is here and its target counts, and entropies[t]
+ * of what the target was drawn from, with batch->entropies. */
 void found_take(const struct found_rows *rows, const struct ls_micro_batch *batch, int64_t sequence,
-                uint64_t *found);
+                uint64_t *found, float *entropies);
 
 /* ---- weights --------------------------------------------------------------------------------- */
 

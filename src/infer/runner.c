@@ -108,18 +108,23 @@ float found_logprob(uint64_t found)
 }
 
 void found_take(const struct found_rows *rows, const struct ls_micro_batch *batch, int64_t sequence,
-                uint64_t *found)
+                uint64_t *found, float *entropies)
 {
     const float *loss = ls_model_row_losses(rows->model);
     const float *likeliest = batch->likeliest ? ls_model_likeliest(rows->model) : NULL;
+    const float *entropy = batch->entropies ? ls_model_entropies(rows->model) : NULL;
     int64_t row = 0;
     for (int i = 0; i < rows->segment_count; i++)
         row += sequence * rows->segments[i].count;
     for (int i = 0; i < rows->segment_count; i++)
         for (int64_t k = 0; k < rows->segments[i].count; k++, row++)
-            if (batch->targets[row] >= 0)
-                found[rows->segments[i].first + k] =
+            if (batch->targets[row] >= 0) {
+                int64_t at = rows->segments[i].first + k;
+                found[at] =
                     found_of(loss[row], likeliest && likeliest[row] == (float)-batch->targets[row]);
+                if (entropy)
+                    entropies[at] = entropy[row];
+            }
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ struct scoring {
     int64_t *order; /* texts, long ones first */
     int64_t *place; /* [count + 1] of each text's tokens in found */
     uint64_t *found;
+    float *entropies; /* of the same tokens; NULL: no text wants them */
     struct shape shape;
     float temperature;
 };
@@ -136,6 +137,7 @@ static int batch_run(struct scoring *s, int64_t first, int64_t end, struct ls_er
     struct ls_micro_batch batch = {.sequences = shape->sequences,
                                    .tokens = shape->tokens,
                                    .likeliest = true,
+                                   .entropies = s->entropies != NULL,
                                    .temperature = s->temperature,
                                    .ids = shape->ids + 2 * all,
                                    .targets = shape->ids + 3 * all};
@@ -143,8 +145,11 @@ static int batch_run(struct scoring *s, int64_t first, int64_t end, struct ls_er
     if (status || !runner_answers(s->r))
         return status;
     struct found_rows rows = {shape->model, shape->segments, shape->segment_count};
-    for (int64_t i = first; i < end; i++)
-        found_take(&rows, &batch, i - first, s->found + s->place[s->order[i]] + 1);
+    for (int64_t i = first; i < end; i++) {
+        int64_t at = s->place[s->order[i]] + 1;
+        found_take(&rows, &batch, i - first, s->found + at,
+                   s->entropies ? s->entropies + at : NULL);
+    }
     return LS_OK;
 }
 
@@ -184,6 +189,7 @@ static void order_make(struct scoring *s)
 
 static int scoring_open(struct scoring *s, struct ls_error *error)
 {
+    bool entropies = false;
     int status = texts_check(s, error);
     if (status)
         return status;
@@ -193,7 +199,11 @@ static int scoring_open(struct scoring *s, struct ls_error *error)
         order_make(s);
     if (s->place)
         s->found = calloc((size_t)s->place[s->count] + 1, sizeof *s->found);
-    return s->found && s->order
+    for (int64_t i = 0; i < s->count; i++)
+        entropies |= s->texts[i].entropies != NULL;
+    if (entropies && s->place)
+        s->entropies = calloc((size_t)s->place[s->count] + 1, sizeof *s->entropies);
+    return s->found && s->order && (s->entropies || !entropies)
                ? LS_OK
                : ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)s->count);
 }
@@ -224,6 +234,8 @@ static void results_give(const struct scoring *s)
         text->likeliest = true;
         for (int64_t t = ls_max(text->first, 1); t < text->count; t++) {
             text->logprobs[t] = found_logprob(found[t]);
+            if (text->entropies)
+                text->entropies[t] = s->entropies[s->place[i] + t];
             text->likeliest = text->likeliest && found[t] & FOUND_LIKELIEST;
         }
     }
@@ -246,11 +258,14 @@ int ls_runner_score_at(struct ls_runner *r, struct ls_scored *texts, int64_t cou
         status = rounds_run(&s, error);
     if (!status)
         status = ls_all_reduce_u64(world, s.found, s.place[count], error);
+    if (!status && s.entropies) /* known to one rank, and zero on the others: nothing is rounded */
+        status = ls_all_reduce(world, s.entropies, s.place[count], error);
     if (!status)
         results_give(&s);
     shape_release(&s.shape);
     free(s.order);
     free(s.place);
     free(s.found);
+    free(s.entropies);
     return status;
 }

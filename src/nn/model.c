@@ -491,6 +491,11 @@ const float *ls_model_likeliest(const struct ls_model *model)
     return model->losses.likeliest;
 }
 
+const float *ls_model_entropies(const struct ls_model *model)
+{
+    return model->losses.entropies;
+}
+
 const void *ls_model_input_gradient(const struct ls_model *model, int layer)
 {
     return model->d_stream[layer & 1];

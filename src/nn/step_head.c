@@ -11,8 +11,9 @@
 enum { PARTIALS_MAX = __builtin_ctz(LS_SEQ_TILES_MAX) };
 struct head_buffers {
     struct exchange gather, reduce;
-    void *logits;                 /* [group_units * unit rows, V] */
-    float *max, *sums;            /* [group rows], [2, group rows] where the vocabulary is split */
+    void *logits; /* [group_units * unit rows, V] */
+    float *max,
+        *sums; /* [group rows], [2, group rows]: of a split vocabulary, and not in training */
     float *partial[PARTIALS_MAX]; /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
@@ -76,7 +77,7 @@ static struct head_buffers buffers_take(const struct ls_model *model, const stru
                              .logits = model_take(model, arena, rows, s->weight->rows)};
     if (model->tp.size > 1 || !model->options.training)
         b.max = ls_arena_take(arena, (size_t)rows * sizeof(float));
-    if (model->tp.size > 1)
+    if (model->tp.size > 1 || !model->options.training)
         b.sums = ls_arena_take(arena, (size_t)(2 * rows) * sizeof(float));
     if (!model->options.training)
         return b;
@@ -100,8 +101,10 @@ static void head_constants(struct ls_model *model, struct ls_arena *arena,
     losses->rows = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
     losses->sequences = ls_arena_take(arena, (size_t)model->options.sequences * sizeof(float));
     losses->group_units = group_of(model, s->weight);
-    if (!model->options.training)
-        losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
+    if (model->options.training)
+        return;
+    losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
+    losses->entropies = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
 }
 
 /* ---- groups of units ------------------------------------------------------------------------- */
@@ -141,8 +144,19 @@ static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t first_ro
         .weight = weights ? weights + first_row : NULL};
 }
 
-/* The largest logit of each row, over all ranks' parts of the vocabulary, and the first token that
- * has it: a smaller number is a larger negative one. */
+/* The largest logit of each row, over all ranks' parts of the vocabulary. */
+static int group_max(struct walk *walk, const struct ls_cross_entropy *op)
+{
+    const struct layer_run *run = walk->run;
+    struct head_buffers *b = &walk->buffers;
+    ls_cross_entropy_max(run->ops, op, b->logits, b->max);
+    return run->model->tp.size == 1
+               ? LS_OK
+               : ls_all_reduce_max_f32_start(run->model->tp.comm, b->max, op->rows, LS_QUEUED,
+                                             LS_HERE, run->error);
+}
+
+/* And the first token that has it: a smaller number is a larger negative one. */
 static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
 {
     const struct layer_run *run = walk->run;
@@ -150,17 +164,32 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
     struct head_buffers *b = &walk->buffers;
     struct ls_cross_entropy op = loss_of(walk, first_row, rows);
     float *likeliest = model->losses.likeliest + first_row;
-    int status = LS_OK;
     LS_ASSERT(likeliest && model->config.vocab < 1 << 24);
-    ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
-    if (model->tp.size > 1)
-        status = ls_all_reduce_max_f32_start(model->tp.comm, b->max, rows, LS_QUEUED, LS_HERE,
-                                             run->error);
+    int status = group_max(walk, &op);
     if (!status)
         ls_cross_entropy_place(run->ops, &op, b->logits, b->max, likeliest);
     if (!status && model->tp.size > 1)
         status = ls_all_reduce_max_f32_start(model->tp.comm, likeliest, rows, LS_QUEUED, LS_HERE,
                                              run->error);
+    return status;
+}
+
+static int group_entropies(struct walk *walk, int64_t first_row, int64_t rows)
+{
+    const struct layer_run *run = walk->run;
+    const struct ls_model *model = run->model;
+    struct head_buffers *b = &walk->buffers;
+    struct ls_cross_entropy op = loss_of(walk, first_row, rows);
+    LS_ASSERT(model->losses.entropies);
+    int status = group_max(walk, &op);
+    if (status)
+        return status;
+    ls_entropy_sums(run->ops, &op, b->logits, b->max, b->sums, b->sums + rows);
+    if (model->tp.size > 1)
+        status =
+            ls_all_reduce_start(model->tp.comm, b->sums, 2 * rows, LS_QUEUED, LS_HERE, run->error);
+    if (!status)
+        ls_entropy(run->ops, &op, b->sums, b->sums + rows, model->losses.entropies + first_row);
     return status;
 }
 
@@ -194,8 +223,7 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     }
     struct ls_comm *comm = model->tp.comm;
     float *sum = b->sums, *target_logit = b->sums + rows;
-    ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
-    int status = ls_all_reduce_max_f32_start(comm, b->max, rows, LS_QUEUED, LS_HERE, run->error);
+    int status = group_max(walk, &op);
     if (status)
         return status;
     ls_cross_entropy_sum(run->ops, &op, b->logits, target, b->max, sum, target_logit);
@@ -219,6 +247,8 @@ static int group_run(struct walk *walk, int64_t first_row, const struct ls_token
     int status = logits_make(run, walk->weight, rows, a, logits);
     if (!status && run->batch->likeliest)
         status = group_likeliest(walk, first_row, rows);
+    if (!status && run->batch->entropies)
+        status = group_entropies(walk, first_row, rows);
     if (!status)
         status = group_loss(walk, first_row, rows);
     if (status || !walk->training)

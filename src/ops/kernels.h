@@ -99,6 +99,10 @@ struct loss_kernels {
                 const float *max, float *sum, float *target_logit, int64_t begin, int64_t end);
     void (*finish)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
                    const struct loss_rows *rows, float *loss, int64_t begin, int64_t end);
+    void (*entropy_sums)(const struct ls_cross_entropy *op, const void *logits, const float *max,
+                         float *sum, float *product, int64_t begin, int64_t end);
+    void (*entropy)(const float *sum, const float *product, float *entropy, int64_t begin,
+                    int64_t end);
 };
 
 /* Elements [begin, end) of the update; moments are of update->moment_type. */

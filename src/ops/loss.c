@@ -24,7 +24,8 @@ struct loss_call {
     struct ls_cross_entropy op;
     void *logits;
     const int32_t *target;
-    float *max, *sum, *target_logit, *out; /* [rows]; out: losses, places */
+    /* [rows]; beside: logits of targets, or products; out: losses, places, entropies */
+    float *max, *sum, *beside, *out;
 };
 
 static struct ls_work loss_work(const struct ls_ops *ops, const void *arguments)
@@ -48,7 +49,7 @@ static void loss_operands(const struct ls_ops *ops, const void *arguments, struc
         ls_operand_add(out, c, &c->op.weight, row, LS_READS);
     ls_operand_add(out, c, &c->max, row, kind->row_max);
     ls_operand_add(out, c, &c->sum, row, kind->row_sum);
-    ls_operand_add(out, c, &c->target_logit, row, kind->row_sum);
+    ls_operand_add(out, c, &c->beside, row, kind->row_sum);
     ls_operand_add(out, c, &c->out, row, LS_WRITES);
 }
 
@@ -97,8 +98,7 @@ void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op,
 static void sum_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
                      int64_t end)
 {
-    ops->kernels->loss->sum(&c->op, c->logits, c->target, c->max, c->sum, c->target_logit, begin,
-                            end);
+    ops->kernels->loss->sum(&c->op, c->logits, c->target, c->max, c->sum, c->beside, begin, end);
 }
 
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
@@ -113,7 +113,7 @@ void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op,
 static void finish_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
                         int64_t end)
 {
-    const struct loss_rows rows = {c->max, c->sum, c->target_logit};
+    const struct loss_rows rows = {c->max, c->sum, c->beside};
     ops->kernels->loss->finish(&c->op, c->logits, c->target, &rows, c->out, begin, end);
 }
 
@@ -126,6 +126,43 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
                &(struct loss_call){&kind, *op, logits, target, (float *)(uintptr_t)max,
                                    (float *)(uintptr_t)sum, (float *)(uintptr_t)target_logit,
                                    loss});
+}
+
+static void entropy_sums_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                              int64_t end)
+{
+    ops->kernels->loss->entropy_sums(&c->op, c->logits, c->max, c->sum, c->beside, begin, end);
+}
+
+void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                     const float *max, float *sum, float *product)
+{
+    static const struct loss_kind kind = {2, 2, LS_READS, LS_READS, LS_WRITES, entropy_sums_rows};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){.kind = &kind,
+                                   .op = *op,
+                                   .logits = (void *)(uintptr_t)logits,
+                                   .max = (float *)(uintptr_t)max,
+                                   .sum = sum,
+                                   .beside = product});
+}
+
+static void entropy_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                         int64_t end)
+{
+    ops->kernels->loss->entropy(c->sum, c->beside, c->out, begin, end);
+}
+
+void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
+                const float *product, float *entropy)
+{
+    static const struct loss_kind kind = {0, 0, 0, 0, LS_READS, entropy_rows};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){.kind = &kind,
+                                   .op = *op,
+                                   .sum = (float *)(uintptr_t)sum,
+                                   .beside = (float *)(uintptr_t)product,
+                                   .out = entropy});
 }
 
 /* Columns are looked through once, and none is added: no kernel is needed. */

@@ -295,8 +295,8 @@ const struct verb verbs_model[] = {
      "prompts|samples|max_tokens|temperature|top_k|top_p|seed|stop|ends|batch|"
      "special_tokens|truncate|scaled",
      "ids|lengths", VERB_RANKS, .one_model = true, .interrupted = true, .run = generate_run},
-    {"logprobs", "temperature", "ids|lengths", VERB_RANKS, .one_model = true, .interrupted = true,
-     .run = logprobs_run},
+    {"logprobs", "temperature|entropy", "ids|lengths", VERB_RANKS, .one_model = true,
+     .interrupted = true, .run = logprobs_run},
     {"score", "requests|truncate", "", VERB_RANKS, .one_model = true, .interrupted = true,
      .run = score_run},
     {"export", "out|format|dtype", "", VERB_RANKS, .run = export_run},

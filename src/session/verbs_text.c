@@ -314,16 +314,20 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
     const struct ls_array *ids = order_array(&s->order, "ids");
+    bool entropy = false;
     double temperature = 1;
+    const struct option options[] = {{"entropy", .flag = &entropy}, {0}};
     int status = rows_check(&s->order, error);
     if (!status)
         status = option_temperature(&s->order, &temperature, error);
+    if (!status)
+        status = options_read(&s->order, options, error);
     if (status)
         return status;
     int64_t count = ids->shape[0], tokens = ids->shape[1];
-    void *out = NULL;
+    void *out[2] = {0};
     struct ls_scored *texts = calloc((size_t)count + 1, sizeof *texts);
-    float *logprobs = calloc((size_t)(count * tokens) + 1, sizeof *logprobs);
+    float *logprobs = calloc((size_t)(2 * count * tokens) + 1, sizeof *logprobs);
     if (!texts || !logprobs)
         status = ls_error_set(error, LS_ENOMEM, "no memory for %lld texts", (long long)count);
     for (int64_t i = 0; i < count && !status; i++)
@@ -331,14 +335,19 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
             .ids = (const int32_t *)ids->data + i * tokens,
             .count = ((const int32_t *)order_array(&s->order, "lengths")->data)[i],
             .first = 1,
-            .logprobs = logprobs + i * tokens};
+            .logprobs = logprobs + i * tokens,
+            .entropies = entropy ? logprobs + (count + i) * tokens : NULL};
     if (!status && rank->speaks)
-        status = answer_array(s, "logprobs", "f4", 2, ids->shape, &out, true, error);
+        status = answer_array(s, "logprobs", "f4", 2, ids->shape, &out[0], true, error);
+    if (!status && rank->speaks && entropy)
+        status = answer_array(s, "entropy", "f4", 2, ids->shape, &out[1], true, error);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
         status = ls_runner_score_at(rank_runner(rank), texts, count, (float)temperature, error);
     if (!status && rank->speaks)
-        memcpy(out, logprobs, (size_t)(count * tokens) * sizeof *logprobs);
+        memcpy(out[0], logprobs, (size_t)(count * tokens) * sizeof *logprobs);
+    if (!status && out[1])
+        memcpy(out[1], logprobs + count * tokens, (size_t)(count * tokens) * sizeof *logprobs);
     free(texts);
     free(logprobs);
     return status;

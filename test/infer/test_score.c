@@ -1,5 +1,5 @@
 /* Log-probabilities of given tokens: minus the losses of an evaluation, bit for bit, in every
- * layout, whichever texts stand together. */
+ * layout, whichever texts stand together; and so the entropies of what they are of. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -19,6 +19,7 @@ static const int64_t lengths[TEXTS] = {257, 2, 64, 65, 66, 1, 200, 130, 257};
 struct scores {
     float evaluated[SAMPLES][SEQUENCE]; /* of target t */
     float scored[TEXTS][SEQUENCE + 1];
+    float entropies[TEXTS][SEQUENCE + 1];
     bool likeliest[TEXTS];
     double loss;
 };
@@ -58,10 +59,12 @@ static int scored_take(const struct job *job, struct ls_runner *runner,
 {
     struct ls_scored texts[TEXTS];
     for (int i = 0; i < TEXTS; i++)
-        texts[job->reversed ? TEXTS - 1 - i : i] = (struct ls_scored){.ids = ids[i % SAMPLES],
-                                                                      .count = lengths[i],
-                                                                      .first = i == 7 ? 100 : 0,
-                                                                      .logprobs = out->scored[i]};
+        texts[job->reversed ? TEXTS - 1 - i : i] =
+            (struct ls_scored){.ids = ids[i % SAMPLES],
+                               .count = lengths[i],
+                               .first = i == 7 ? 100 : 0,
+                               .logprobs = out->scored[i],
+                               .entropies = out->entropies[i]};
     int status = ls_runner_score(runner, texts, TEXTS, error);
     for (int i = 0; i < TEXTS; i++)
         out->likeliest[i] = texts[job->reversed ? TEXTS - 1 - i : i].likeliest;
@@ -146,7 +149,10 @@ CASE(test_a_text_has_the_log_probabilities_of_an_evaluation)
                              (long)t, (double)out->scored[i][t],
                              (double)out->evaluated[i % SAMPLES][t - 1]);
         assert_true(same(out->scored[7][99], 0)); /* not asked for */
-        assert_true(out->likeliest[5]);           /* nothing to be wrong about */
+        assert_true(same(out->entropies[7][99], 0));
+        for (int64_t t = 1; t < lengths[0]; t++)
+            assert_true(out->entropies[0][t] > 0 && out->entropies[0][t] < logf(257));
+        assert_true(out->likeliest[5]); /* nothing to be wrong about */
     }
 }
 
@@ -176,6 +182,8 @@ CASE(test_one_log_probability_in_every_layout)
                 fail_msg("run %d, %s: other log-probabilities", run, layout_text(layouts[i]));
             if (memcmp(out->scored, one->scored, sizeof one->scored))
                 fail_msg("run %d, %s: other scores", run, layout_text(layouts[i]));
+            if (memcmp(out->entropies, one->entropies, sizeof one->entropies))
+                fail_msg("run %d, %s: other entropies", run, layout_text(layouts[i]));
             assert_memory_equal(out->likeliest, one->likeliest, sizeof one->likeliest);
             free(out);
         }
@@ -200,7 +208,8 @@ static int likeliest_of(struct ls_runner *runner, int32_t *ids, int64_t count, i
     for (int v = 0; v < VOCABULARY; v++) {
         memcpy(all[v], ids, (size_t)count * sizeof *ids);
         all[v][count] = v;
-        texts[v] = (struct ls_scored){all[v], count + 1, count, logprobs[v], false};
+        texts[v] = (struct ls_scored){
+            .ids = all[v], .count = count + 1, .first = count, .logprobs = logprobs[v]};
     }
     int status = ls_runner_score(runner, texts, VOCABULARY, error);
     *best = 0;
@@ -254,8 +263,10 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
     static const int begins[] = {0, SEQUENCE, LONG - SEQUENCE - 1};
     static const int firsts[] = {1, SEQUENCE + 1, 2 * SEQUENCE + 1};
     for (int w = 0; w < 3 && !status; w++) {
-        struct ls_scored text = {ids + begins[w], SEQUENCE + 1, firsts[w] - begins[w], window,
-                                 false};
+        struct ls_scored text = {.ids = ids + begins[w],
+                                 .count = SEQUENCE + 1,
+                                 .first = firsts[w] - begins[w],
+                                 .logprobs = window};
         status = ls_runner_score(runner, &text, 1, error);
         for (int64_t t = text.first; t < text.count && !status; t++)
             if (!same(window[t], score->logprobs[begins[w] + t]))
@@ -277,8 +288,8 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
         status = ls_error_set(error, LS_EINVAL, "%ld tokens scored of 3", (long)score->tokens);
     ls_request_scores_free(score, 1);
     ids[4] = 257;
-    if (!status && (ls_runner_score(runner, &(struct ls_scored){ids, 5, 0, window, false}, 1,
-                                    error) != LS_EDATA ||
+    struct ls_scored outside = {.ids = ids, .count = 5, .logprobs = window};
+    if (!status && (ls_runner_score(runner, &outside, 1, error) != LS_EDATA ||
                     !strstr(error->text, "token 257 is not in the model's vocabulary of 257")))
         status = ls_error_set(error, LS_EINVAL, "a token outside of the vocabulary is taken");
     ls_finished_free(finished);

@@ -66,6 +66,8 @@ OP(ls_cross_entropy_max, (ops, &loss, AT, AT))
 OP(ls_cross_entropy_sum, (ops, &loss, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_finish, (ops, &loss, AT, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_place, (ops, &loss, AT, AT, AT))
+OP(ls_entropy_sums, (ops, &loss, AT, AT, AT, AT))
+OP(ls_entropy, (ops, &loss, AT, AT, AT))
 OP(ls_loss_sum, (ops, AT, AT, 1, 1, N, AT))
 OP(ls_layernorm_forward, (ops, NORM, AT, AT, AT, AT))
 OP(ls_rmsnorm_forward, (ops, NORM, AT, AT, AT, AT))
@@ -155,6 +157,8 @@ const struct every_op every_op[] = {
     ENTRY(ls_cross_entropy_sum),
     ENTRY(ls_cross_entropy_finish),
     ENTRY(ls_cross_entropy_place),
+    ENTRY(ls_entropy_sums),
+    ENTRY(ls_entropy),
     ENTRY(ls_loss_sum),
     ENTRY(ls_layernorm_forward),
     ENTRY(ls_rmsnorm_forward),

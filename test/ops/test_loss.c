@@ -1,5 +1,5 @@
 /* Softmax cross-entropy: against the formula in double, gradient by central differences, padding,
- * ignored targets, non-finite logits, order of sums, bits. */
+ * ignored targets, non-finite logits, order of sums, bits. And the entropy of rows. */
 #include "../support/suite.h"
 #include "gradient.h"
 
@@ -27,6 +27,38 @@ static double reference_loss(void *context)
     return log(sum) + max - op->z[op->target];
 }
 
+static double reference_entropy(const struct reference *op)
+{
+    double max = -INFINITY, sum = 0, entropy = 0;
+    for (int64_t v = 0; v < op->vocabulary; v++)
+        max = fmax(max, op->z[v]);
+    for (int64_t v = 0; v < op->vocabulary; v++)
+        sum += exp(op->z[v] - max);
+    for (int64_t v = 0; v < op->vocabulary; v++) {
+        double p = exp(op->z[v] - max) / sum;
+        entropy -= p > 0 ? p * log(p) : 0;
+    }
+    return entropy;
+}
+
+static void check_entropy(const struct ls_cross_entropy *op, const void *z, const double *z64)
+{
+    size_t bytes = (size_t)op->rows * sizeof(float);
+    float *max = values_new(bytes), *sum = values_new(bytes), *product = values_new(bytes);
+    float *entropy = values_new(bytes);
+    double *want = values_new(2 * bytes);
+    for (int64_t r = 0; r < op->rows; r++) {
+        struct reference one = {op->vocabulary, (double *)(uintptr_t)z64 + r * op->padded, 0};
+        want[r] = reference_entropy(&one);
+    }
+    ls_cross_entropy_max(&ops_best, op, z, max);
+    ls_entropy_sums(&ops_best, op, z, max, sum, product);
+    ls_entropy(&ops_best, op, sum, product, entropy);
+    /* The sum of a row that is nearly sure is near 1, and rounds by 2^-24. */
+    assert_near("entropy", LS_F32, entropy, want, op->rows, 4e-6);
+    free(max), free(sum), free(product), free(entropy), free(want);
+}
+
 static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t padded,
                   int64_t tiles, float softcap)
 {
@@ -49,6 +81,7 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
         for (int64_t v = 0; v < vocabulary && softcap > 0; v++)
             dz[r * padded + v] *= 1 - pow(one.z[v] / (double)softcap, 2);
     }
+    check_entropy(&op, z, z64);
     ls_cross_entropy(&ops_best, &op, z, target, loss);
     assert_near("cross-entropy", LS_F32, loss, want, rows, 1e-6);
     assert_memory_equal(z, kept, (size_t)(rows * padded) * ls_dtype_bytes(act));
@@ -297,6 +330,53 @@ CASE(test_split_vocabulary_gives_the_same_bits)
                 twin_differs |= twin[r] != sums[r];
             free(whole), free(cut);
         }
+    assert_true(twin_differs);
+}
+
+/* As ls_cross_entropy on `ranks` ranks, added by the tree or as the twin does. */
+static void entropy_split(int ranks, const struct ls_cross_entropy *op, bool by_tree, char *z,
+                          float entropy[ROWS])
+{
+    float max[ROWS], sum[RANKS_MAX][ROWS], product[RANKS_MAX][ROWS], sums[ROWS], products[ROWS];
+    char *own = values_new((size_t)(ROWS * PADDED) * ls_dtype_bytes(op->act));
+    ls_cross_entropy_max(&ops_best, op, z, max);
+    for (int rank = 0; rank < ranks; rank++) {
+        struct ls_cross_entropy part = rank_op(*op, ranks, rank);
+        rank_copy(&part, z, own, false);
+        ls_entropy_sums(&ops_best, &part, own, max, sum[rank], product[rank]);
+    }
+    ranks_add(ranks, by_tree, sum, sums);
+    ranks_add(ranks, by_tree, product, products);
+    ls_entropy(&ops_best, op, sums, products, entropy);
+    free(own);
+}
+
+CASE(test_entropy_of_a_split_vocabulary_has_the_same_bits)
+{
+    int32_t target[ROWS];
+    bool twin_differs = false;
+    for (int a = 0; a < ACTS; a++) {
+        struct ls_cross_entropy op = {.rows = ROWS,
+                                      .vocabulary = VOCABULARY,
+                                      .padded = PADDED,
+                                      .tiles = TILES,
+                                      .act = acts[a]};
+        char *z = split_logits(acts[a], target);
+        float whole[ROWS], cut[ROWS], twin[ROWS];
+        entropy_split(1, &op, true, z, whole);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
+            entropy_split(ranks, &op, true, z, cut);
+            entropy_split(ranks, &op, false, z, twin);
+            for (int r = 0; r < ROWS - 1; r++)
+                if (cut[r] != whole[r])
+                    fail_msg("row %d on %d ranks: entropy %.9g, whole %.9g", r, ranks,
+                             (double)cut[r], (double)whole[r]);
+            twin_differs |= memcmp(twin, whole, (ROWS - 1) * sizeof *twin) != 0;
+            assert_true(isnan(cut[ROWS - 1])); /* nothing but -inf */
+        }
+        assert_true(whole[7] > 0 && whole[7] < logf(PADDED)); /* a fourth of it is -inf */
+        free(z);
+    }
     assert_true(twin_differs);
 }
 

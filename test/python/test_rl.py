@@ -182,6 +182,39 @@ def test_log_probabilities_and_their_slope_at_a_temperature(tmp_path, arch):
             run.generate("a", max_tokens=2, temperature=0, scaled=True)
 
 
+def exact_entropy(run, prefix, temperature):
+    """Of what follows the prefix, from the log-probability of each token of the vocabulary."""
+    every = run.logprobs([[*prefix, v] for v in range(run.vocabulary)], temperature)
+    logp = every[:, -1].astype(np.float64)
+    return float(-(np.exp(logp) * logp).sum())
+
+
+def test_entropy_is_of_the_whole_vocabulary_and_has_one_set_of_bits(start, tmp_path):
+    ids, found = [[97, 98, 99, 100, 101], [1, 2, 3]], []
+    for i, layout in enumerate(LAYOUTS):
+        with opened(start, tmp_path / str(i), layout) as run:
+            logp, entropy = run.logprobs(ids, .7, entropy=True)
+            assert (logp == run.logprobs(ids, .7)).all()
+            found.append(entropy.tobytes())
+    assert len(set(found)) == 1
+    assert entropy.shape == (2, 5) and (entropy[:, 0] == 0).all() and (entropy[1, 3:] == 0).all()
+    with opened(start, tmp_path / "every", {}) as run:
+        for row, t in ((0, 1), (0, 4), (1, 2)):
+            assert abs(entropy[row, t] - exact_entropy(run, ids[row][:t], .7)) < 1e-5
+            assert abs(entropy[row, t] - exact_entropy(run, ids[row][:t], 1)) > 1e-4  # twin
+
+
+def test_a_loop_measures_the_entropy_it_is_asked_for(start, tmp_path, one_rank):
+    _, estimated = one_rank
+    hash_, exact = looped(start, tmp_path / "run", {"parallel.tp": 2}, entropy=True)
+    assert hash_ == one_rank[0]
+    with opened(start, tmp_path / "again", {}) as run:
+        batch = grpo(run)._roll(0)
+        each = run.logprobs(batch["ids"], entropy=True)[1][batch["mask"]]
+    assert exact[0].entropy == float(each.mean(dtype=np.float64)) != estimated[0].entropy
+    assert abs(exact[0].entropy - estimated[0].entropy) < .5
+
+
 def test_order_goes_through_all_prompts_and_only_by_its_place():
     whole = order(3, 0, 20, 5)
     assert [sorted(whole[i:i + 5]) for i in range(0, 20, 5)] == [[0, 1, 2, 3, 4]] * 4

@@ -39,6 +39,18 @@ def logprobs(model, ids):
     return torch.cat([torch.zeros(len(ids), 1), each], 1)
 
 
+def test_entropy_is_that_of_torch(tmp_path):
+    model = model_make(4)
+    model.save_pretrained(tmp_path / "model")
+    ids = np.random.RandomState(1).randint(0, VOCABULARY, (5, 12))
+    with torch.no_grad():
+        logp = torch.log_softmax(model(torch.tensor(ids)).logits.double() / TEMPERATURE, -1)
+    want = -(logp.exp() * logp).sum(-1)[:, :-1].numpy()
+    with ls.Model(tmp_path / "model", {"numerics.precision": "fp32", "numerics.isa": ISA}) as ours:
+        got = ours.logprobs(ids, TEMPERATURE, entropy=True)[1][:, 1:]
+    assert np.abs(got - want).max() < 1e-5 * np.log(VOCABULARY)
+
+
 def grpo_by_torch(start, reference, batch, kl):
     """Parameters after two updates by plain SGD, by the formulas of the paper."""
     policy = copy.deepcopy(start)

@@ -11,6 +11,7 @@
 #include <lockstep/train.h>
 
 #include <jansson.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,7 +292,7 @@ CASE_WITH(test_texts, scratch_setup, scratch_teardown)
         memcpy(count, counts.data, sizeof count);
         memcpy(logprobs, said.data, bytes);
         if (!first)
-            first = memcpy(malloc(2 * bytes), all, bytes), memcpy(first + 4 * 12, logprobs, bytes);
+            first = memcpy(malloc(3 * bytes), all, bytes), memcpy(first + 4 * 12, logprobs, bytes);
         assert_memory_equal(first, all, bytes);
         assert_memory_equal(first + 4 * 12, logprobs, bytes);
         for (int k = 0; k < 4 * 12; k++)
@@ -301,6 +302,16 @@ CASE_WITH(test_texts, scratch_setup, scratch_teardown)
         ok(s, "logprobs", NULL, again, 2);
         assert_true(ls_session_array(s, "logprobs", &said));
         assert_memory_equal(said.data, logprobs, bytes);
+        assert_false(ls_session_array(s, "entropy", &said));
+        ok(s, "logprobs", "{\"entropy\": true}", again, 2);
+        assert_true(ls_session_array(s, "logprobs", &said));
+        assert_memory_equal(said.data, logprobs, bytes);
+        assert_true(ls_session_array(s, "entropy", &said));
+        memcpy(logprobs, said.data, bytes);
+        if (i == 0)
+            memcpy(first + 2 * 4 * 12, logprobs, bytes);
+        assert_memory_equal(first + 2 * 4 * 12, logprobs, bytes);
+        assert_true(logprobs[0] == 0 && logprobs[1] > 0 && logprobs[1] < logf(VOCAB));
         ok(s, "close", NULL, NULL, 0);
         ls_session_free(s);
     }

@@ -48,6 +48,20 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
  * maximum over ranks is that of the whole vocabulary. place [rows]. Local. */
 void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
                             const void *logits, const float *max, float *place);
+/* Entropy of a row's distribution p = exp(z - max) / S, minus the sum of p log p: with W = sum of
+ * (z - max) exp(z - max) it is log S - W / S, and both terms are 0 or more.
+ *
+ *   ls_cross_entropy_max                                                    -> maximum
+ *   ls_entropy_sums    sum[r] = S and product[r] = W of the columns here    -> tree over ranks
+ *   ls_entropy         entropy[r], in nats
+ *
+ * Sums are in the order of ls_cross_entropy, so they have its bits over any cut of the vocabulary.
+ * A logit of -inf adds nothing; rows whose loss is not finite have an entropy that is not either,
+ * whatever their target. max, sum, product, entropy [rows]. Local. */
+void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                     const float *max, float *sum, float *product);
+void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
+                const float *product, float *entropy);
 /* out[i], i < sequences: the sum of sequence i's losses, each times its weight (rounded) unless
  * weight is NULL; a loss of weight 0 is left out, finite or not. loss and weight are [sequences,
  * tiles, tokens]: groups of LS_TOKEN_TILE tokens from zero; those of a tile, and the tiles, by the

@@ -33,8 +33,19 @@ static float row_max(enum ls_dtype act, const void *z, int64_t from, int64_t cou
     return lane[0];
 }
 
-/* sum of exp(z - max) over one tile of the vocabulary. */
-static float tile_sum(enum ls_dtype act, const void *z, int64_t from, int64_t count, float max)
+/* What a sum over the vocabulary adds up: e = exp(z - max), or (z - max) e. */
+enum summand { OF_POWERS, OF_PRODUCTS };
+
+/* 0 where e is: z may be -inf. */
+static void products_of(const float *z, float max, int64_t n, float *power)
+{
+    for (int64_t i = 0; i < n; i++)
+        power[i] = power[i] == 0.0f ? 0.0f : (z[i] - max) * power[i];
+}
+
+/* Over one tile. */
+static float tile_sum(enum summand summand, enum ls_dtype act, const void *z, int64_t from,
+                      int64_t count, float max)
 {
     float buffer[BLOCK], power[BLOCK], lane[LANES] = {0};
     for (int64_t at = 0; at < count; at += BLOCK) {
@@ -42,13 +53,16 @@ static float tile_sum(enum ls_dtype act, const void *z, int64_t from, int64_t co
         const float *in = block_read(act, z, from + at, n, buffer);
         for (int64_t i = 0; i < n; i++)
             power[i] = math_exp_nonpositive(in[i] - max);
+        if (summand == OF_PRODUCTS)
+            products_of(in, max, n, power);
         lanes_add(lane, power, n);
     }
     return lanes_sum(lane);
 }
 
 /* Tiles by the tree. */
-static float row_sum(const struct ls_cross_entropy *op, const void *z, int64_t from, float max)
+static float row_sum(enum summand summand, const struct ls_cross_entropy *op, const void *z,
+                     int64_t from, float max)
 {
     float stack[64];
     int top = 0;
@@ -56,7 +70,7 @@ static float row_sum(const struct ls_cross_entropy *op, const void *z, int64_t f
     for (int64_t tile = 0; tile < op->tiles; tile++) {
         int64_t at = tile * tile_width;
         int64_t count = ls_max(0, ls_min(tile_width, columns - at));
-        stack[top++] = tile_sum(op->act, z, from + at, count, max);
+        stack[top++] = tile_sum(summand, op->act, z, from + at, count, max);
         for (int merges = ops_tree_merges(tile, op->tiles); merges > 0; merges--, top--)
             stack[top - 2] += stack[top - 1];
     }
@@ -148,7 +162,7 @@ static void cross_entropy(const struct ls_cross_entropy *op, void *logits, const
             continue;
         }
         float max = row_max(op->act, logits, from, columns_of(op));
-        float sum = row_sum(op, logits, from, max);
+        float sum = row_sum(OF_POWERS, op, logits, from, max);
         float target_logit = row_target(op, logits, from, target[row]);
         loss[row] = row_finish(op, logits, row, target[row], max, sum, target_logit);
     }
@@ -166,7 +180,7 @@ static void sum_of(const struct ls_cross_entropy *op, const void *logits, const 
 {
     for (int64_t row = begin; row < end; row++) {
         int64_t from = row * op->padded;
-        sum[row] = target[row] < 0 ? 0.0f : row_sum(op, logits, from, max[row]);
+        sum[row] = target[row] < 0 ? 0.0f : row_sum(OF_POWERS, op, logits, from, max[row]);
         target_logit[row] = row_target(op, logits, from, target[row]);
     }
 }
@@ -181,6 +195,25 @@ static void finish(const struct ls_cross_entropy *op, void *logits, const int32_
     }
 }
 
+static void entropy_sums(const struct ls_cross_entropy *op, const void *logits, const float *max,
+                         float *sum, float *product, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        sum[row] = row_sum(OF_POWERS, op, logits, row * op->padded, max[row]);
+        product[row] = row_sum(OF_PRODUCTS, op, logits, row * op->padded, max[row]);
+    }
+}
+
+static void entropy(const float *sum, const float *product, float *out, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++)
+        out[row] = math_log(sum[row]) - product[row] / sum[row];
+}
+
 extern const struct loss_kernels KERNEL(loss_kernels);
-const struct loss_kernels KERNEL(loss_kernels) = {
-    .cross_entropy = cross_entropy, .max = max_of, .sum = sum_of, .finish = finish};
+const struct loss_kernels KERNEL(loss_kernels) = {.cross_entropy = cross_entropy,
+                                                  .max = max_of,
+                                                  .sum = sum_of,
+                                                  .finish = finish,
+                                                  .entropy_sums = entropy_sums,
+                                                  .entropy = entropy};
