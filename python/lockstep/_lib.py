@@ -217,23 +217,30 @@ class Session:
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None, wanted: Sequence[str] = ()) -> Dict[str, Any]:
         """Does the order; returns its answer, and among it copies of the arrays wanted."""
-        with self.asked(verb, options, arrays) as answer:
+        self._keep_off(verb)
+        try:
+            answer = self._ask(verb, options, arrays)
             for name in wanted:
                 answer[name] = self.array(name)
             return answer
+        finally:
+            self._asking.release()
 
     @contextlib.contextmanager
     def asked(self, verb: str, options: Optional[Dict[str, Any]] = None,
               arrays: Optional[List[Array]] = None) -> Iterator[Dict[str, Any]]:
         """Does the order, and keeps other threads' orders off while its answer is read."""
-        if not self._asking.acquire(blocking=False):
-            raise errors.ArgumentError(
-                f"{verb}: another order is under way, in another thread or a callback: a session "
-                "does one thing at a time")
+        self._keep_off(verb)
         try:
             yield self._ask(verb, options, arrays)
         finally:
             self._asking.release()
+
+    def _keep_off(self, verb: str) -> None:
+        if not self._asking.acquire(blocking=False):
+            raise errors.ArgumentError(
+                f"{verb}: another order is under way, in another thread or a callback: a session "
+                "does one thing at a time")
 
     def _ask(self, verb: str, options: Optional[Dict[str, Any]],
              arrays: Optional[List[Array]]) -> Dict[str, Any]:
@@ -241,8 +248,8 @@ class Session:
         while self.unviewed:
             lib.ls_session_unview(self._handle, self.unviewed.pop().encode())
         given = arrays or []
-        block = (Array * max(len(given), 1))(*given)
-        text = _json(verb, options or {})
+        block = (Array * len(given))(*given) if given else None
+        text = _json(verb, options) if options else b""
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
         self._carry_out(verb, (verb.encode(), text, block, len(given)))
         self._lent = []
@@ -271,7 +278,7 @@ class Session:
 def _json(verb: str, options: Dict[str, Any]) -> bytes:
     """An order's options. What JSON has no way to say is an error that names it."""
     try:
-        text = json.dumps(options, default=_plain, allow_nan=False)
+        text = _encoder.encode(options)
     except TypeError as error:
         raise errors.ArgumentError(f"{verb}: {error}") from None
     except ValueError as error:
@@ -310,6 +317,7 @@ def _plain(value: Any) -> Any:
                     "a list or a dict")
 
 
+_encoder = json.JSONEncoder(default=_plain, allow_nan=False)
 _failure = ""  # what ends this process
 opened: Set[int] = set()  # sessions that have ranks, by id
 

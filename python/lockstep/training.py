@@ -436,10 +436,11 @@ class Run(_Opened):
         return self.steps
 
     def _made(self, answer: Dict[str, Any]) -> Step:
-        nan = float("nan")
-        step = Step(*(answer.get(name) for name in Step._fields))  # type: ignore[arg-type]
-        step = step._replace(loss=nan if step.loss is None else step.loss,
-                             grad_norm=nan if step.grad_norm is None else step.grad_norm)
+        step = Step(*map(answer.get, Step._fields))  # type: ignore[arg-type]
+        if step.loss is None or step.grad_norm is None:  # JSON has no NaN
+            nan = float("nan")
+            step = step._replace(loss=nan if step.loss is None else step.loss,
+                                 grad_norm=nan if step.grad_norm is None else step.grad_norm)
         self._step, self._ended = step.step, bool(answer["ended"])
         return step
 
@@ -460,7 +461,7 @@ class Run(_Opened):
             sum: the loss is the weighted sum.
         """
         session = self._session_open()
-        answer = session.ask("step", {"sum": sum}, self._batch(tokens, targets, weights))
+        answer = session.ask("step", {"sum": True} if sum else None, self._batch(tokens, targets, weights))
         self._waits = False
         step = self._made(answer)
         self._bar.step(step, self.steps)
