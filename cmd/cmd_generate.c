@@ -199,9 +199,10 @@ static const char *prompt_of(const struct asked *asked)
 
 static struct ls_text_reader reader_of(const struct generating *g)
 {
-    return (struct ls_text_reader){ls_finished_tokenizer(g->finished),
-                                   ls_finished_model(g->finished)->vocab, g->asked->encode,
-                                   g->chat};
+    return (struct ls_text_reader){.tokenizer = ls_finished_tokenizer(g->finished),
+                                   .vocabulary = ls_finished_model(g->finished)->vocab,
+                                   .encode = g->asked->encode,
+                                   .chat = g->chat};
 }
 
 static void prompts_fit(struct generating *g)

@@ -359,8 +359,9 @@ bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
 int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error);
 
 /* Collective. Every rank brings its own status (and text in *error where it failed); all return the
- * status of the lowest failing rank, with its text, prefixed with "rank N: " on the others. Call it
- * after a step that may fail locally and before the next collective: peers never hang on it. */
+ * status of the lowest failing rank, and its text behind "rank N: " if they did not fail alike.
+ * Call it after a step that may fail locally and before the next collective: peers never hang on
+ * it. */
 int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error);
 /* Collective. Integer and exact sums: any order gives the same. value[count] in place. */
 int ls_all_reduce_u64(struct ls_comm *comm, uint64_t *value, int64_t count, struct ls_error *error);

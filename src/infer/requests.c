@@ -315,9 +315,10 @@ static int object_of(struct reading *r, const char *line, size_t bytes, json_t *
     if (*out && json_is_object(*out))
         return LS_OK;
     int status =
-        *out ? ls_error_set(r->error, LS_EDATA, "expected one JSON object a line")
-             : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object a line",
-                            where.column, where.text);
+        r->by.listed ? ls_error_set(r->error, LS_EDATA, "expected a JSON object")
+        : *out       ? ls_error_set(r->error, LS_EDATA, "expected one JSON object a line")
+               : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object a line",
+                              where.column, where.text);
     json_decref(*out);
     *out = NULL;
     return status;
@@ -327,7 +328,8 @@ static int request_read(struct reading *r, struct ls_text_request *request, cons
                         size_t bytes)
 {
     json_t *record;
-    if (r->kind == LS_PROMPTS && !r->by.chat && !ls_path_ends(r->name, ".jsonl"))
+    bool objects = r->by.listed || ls_path_ends(r->name, ".jsonl");
+    if (r->kind == LS_PROMPTS && !r->by.chat && !objects)
         return prompt_text(r, request, line, bytes);
     int status = object_of(r, line, bytes, &record);
     if (!status)
@@ -367,9 +369,23 @@ static int lines_each(struct reading *r, const char *text, size_t bytes,
             status = take(user, line, length);
         ls_progress();
     }
-    if (status == LS_EDATA || status == LS_ECONFIG)
+    if (status != LS_EDATA && status != LS_ECONFIG)
+        return status;
+    if (r->by.listed)
+        ls_error_prefix(r->error, "%s", ls_request_name(r->out, r->out->count - 1).text);
+    else
         ls_error_prefix(r->error, "%.300s:%ld", r->name, (long)r->line);
     return status;
+}
+
+struct ls_request_name ls_request_name(const struct ls_text_requests *requests, int64_t i)
+{
+    struct ls_request_name out;
+    if (requests->listed)
+        snprintf(out.text, sizeof out.text, "%.32s[%ld]", requests->listed, (long)i);
+    else
+        snprintf(out.text, sizeof out.text, "line %ld", (long)requests->list[i].line);
+    return out;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -379,7 +395,7 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
                       struct ls_error *error)
 {
     struct reading r = {.name = name, .kind = kind, .by = *reader, .out = out, .error = error};
-    *out = (struct ls_text_requests){0};
+    *out = (struct ls_text_requests){.listed = reader->listed ? name : NULL};
     int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
     if (kind == LS_SCORES)
         r.by.encode = (struct ls_encode_options){0};

@@ -163,12 +163,12 @@ static int texts_check(const struct scoring *s, struct ls_error *error)
         if (text->count > room)
             return ls_error_set(error, LS_EDATA,
                                 "text %ld has %ld tokens: at most %ld fit the model's context",
-                                (long)i + 1, (long)text->count, (long)room);
+                                (long)i, (long)text->count, (long)room);
         for (int64_t t = 0; t < text->count; t++)
             if (text->ids[t] < 0 || text->ids[t] >= vocabulary)
                 return ls_error_set(error, LS_EDATA,
                                     "text %ld: token %d is not in the model's vocabulary of %ld",
-                                    (long)i + 1, text->ids[t], (long)vocabulary);
+                                    (long)i, text->ids[t], (long)vocabulary);
     }
     return LS_OK;
 }

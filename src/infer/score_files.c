@@ -32,16 +32,17 @@ static int windows_add(struct windows *w, const struct ls_text_request *request,
 }
 
 /* One window of the last tokens: what is before is left out. */
-static int request_check(const struct ls_text_request *request, int64_t room, bool truncate,
-                         struct ls_error *error)
+static int request_check(const struct ls_text_requests *requests, int64_t i, int64_t room,
+                         bool truncate, struct ls_error *error)
 {
+    const struct ls_text_request *request = &requests->list[i];
     int64_t count = request->tokens.count, scored = count - request->first;
     if (request->whole || count <= room || (truncate && scored < room))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
-                        "line %ld has %ld tokens, %ld of them to be scored: at most %ld fit the "
+                        "%s has %ld tokens, %ld of them to be scored: at most %ld fit the "
                         "model's context%s",
-                        (long)request->line, (long)count, (long)scored, (long)room,
+                        ls_request_name(requests, i).text, (long)count, (long)scored, (long)room,
                         scored < room ? " (--truncate leaves out the first ones)" : "");
 }
 
@@ -56,7 +57,7 @@ static int windows_make(struct windows *w, const struct ls_text_requests *reques
     for (int64_t i = 0; i < requests->count && !status; i++) {
         struct ls_text_request request = requests->list[i];
         int64_t left_out = 0;
-        status = request_check(&request, room, truncate, error);
+        status = request_check(requests, i, room, truncate, error);
         if (!request.whole && request.tokens.count > room)
             left_out = request.tokens.count - room;
         request.tokens.ids += left_out;

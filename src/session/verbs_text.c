@@ -99,9 +99,10 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
     json_decref(list);
     const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
                                           .vocabulary = rank_model(rank)->vocab,
-                                          .encode = {.special = special, .around = special}};
+                                          .encode = {.special = special, .around = special},
+                                          .listed = true};
     if (!status)
-        status = ls_requests_parse("prompts.jsonl", text, bytes, LS_PROMPTS, &reader, out, error);
+        status = ls_requests_parse("prompts", text, bytes, LS_PROMPTS, &reader, out, error);
     free(text);
     return status;
 }
@@ -359,8 +360,8 @@ static int requests_read(struct rank *rank, struct ls_text_requests *out, struct
 {
     const json_t *list = NULL;
     const struct option options[] = {{"requests", .list = &list}, {0}};
-    const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
-                                          .vocabulary = rank_model(rank)->vocab};
+    const struct ls_text_reader reader = {
+        .tokenizer = rank_tokenizer(rank), .vocabulary = rank_model(rank)->vocab, .listed = true};
     char *text = NULL;
     size_t bytes = 0;
     int status = options_read(&rank->session->order, options, error);

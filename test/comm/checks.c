@@ -405,6 +405,11 @@ int check_agreement(struct ls_comm *comm, struct ls_error *error)
     if (status != LS_EDATA || strcmp(local.text, expected) != 0)
         return ls_error_set(error, LS_ENUMERIC, "agreed on %d '%.300s', expected %d '%s'", status,
                             local.text, LS_EDATA, expected);
+    /* All know it already: it is said as before. */
+    status = ls_comm_agree(comm, status, &local);
+    if (status != LS_EDATA || strcmp(local.text, expected) != 0)
+        return ls_error_set(error, LS_ENUMERIC, "agreed again on %d '%.300s', expected '%s'",
+                            status, local.text, expected);
     return LS_OK;
 }
 

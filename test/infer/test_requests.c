@@ -172,7 +172,8 @@ CASE(test_special_tokens)
     assert_ok(ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error), error);
     int32_t bos = ls_tokenizer_id(llama3, "<|begin_of_text|>"), end = ls_tokenizer_eod(llama3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct ls_text_reader by = {llama3, 10000, cases[i].encode, NULL};
+        const struct ls_text_reader by = {
+            .tokenizer = llama3, .vocabulary = 10000, .encode = cases[i].encode};
         struct ls_text_requests out;
         assert_ok(
             ls_requests_parse("s.jsonl", text, strlen(text), cases[i].kind, &by, &out, &error),

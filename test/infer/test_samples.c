@@ -89,7 +89,7 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
     struct ls_text_request list[PROMPTS];
     int32_t ids[PROMPTS][LONG];
     prompts_make(list, ids);
-    const struct ls_text_requests prompts = {list, PROMPTS, PROMPTS};
+    const struct ls_text_requests prompts = {.list = list, .count = PROMPTS};
     struct ls_generation generation = {.prompts = &prompts,
                                        .tokens = job->tokens,
                                        .sampling = sampling,

@@ -253,7 +253,7 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
         ids[i] = i * i % 251;
     struct ls_text_request request = {
         .tokens = {.ids = ids, .count = LONG}, .first = 1, .whole = true};
-    struct ls_text_requests requests = {&request, 1, 1};
+    struct ls_text_requests requests = {.list = &request, .count = 1};
     struct ls_request_score *score = NULL;
     int status =
         ls_finished_new(&asking->config, asking->path, NULL, world, NULL, &finished, error);

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -379,8 +380,23 @@ def test_scores_of_requests(recipe):
         run.step()
         pair, whole = run.score([{"context": "", "continuation": "1 and 2"}, {"text": "1 and 2"}])
         assert pair.loglikelihood == whole.loglikelihood < 0 and pair.tokens == 7
-        with pytest.raises(ls.LockstepError, match="requests:1"):
-            run.score([{"context": 3}])
+        good = {"context": "1", "continuation": " 2"}
+        for bad, why in (({"context": 3}, "requests[1]: "), (5, "requests[1]: expected a JSON obj"),
+                         ({"context": "1" * 40, "continuation": "2"}, "requests[1] has 41 tokens")):
+            with pytest.raises(ls.LockstepError, match=re.escape(why)):
+                run.score([good, bad])
+
+
+@pytest.mark.parametrize("keys", [{}, {"parallel.dp": 2, "parallel.tp": 2}], ids=str)
+def test_errors_count_texts_as_python_does(recipe, keys):
+    with ls.Run(recipe, keys, progress=False) as run:
+        long = [1] * (run.context + 2)
+        for call, why in (
+                (lambda: run.generate([[1], long], max_tokens=1), f"prompts[1]: a prompt of {len(long)} t"),
+                (lambda: run.write(["1", {"prompt": 1.5}]), "prompts[1]: "),
+                (lambda: run.logprobs([[1], long]), f"text 1 has {len(long)} tokens: at most")):
+            with pytest.raises(ls.LockstepError, match="^" + re.escape(why)):
+                call()
 
 
 def test_wrong_keys_are_named(recipe):

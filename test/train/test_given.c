@@ -525,7 +525,7 @@ static int text_draw(struct ls_trainer *t, struct ls_comm *world, struct drawing
 {
     int32_t ids[PROMPT] = {3, 14, 15, 92, 6};
     struct ls_text_request request = {.tokens = {.ids = ids, .count = PROMPT}, .first = PROMPT};
-    const struct ls_text_requests prompts = {&request, 1, 1};
+    const struct ls_text_requests prompts = {.list = &request, .count = 1};
     const struct ls_generation generation = {.prompts = &prompts,
                                              .tokens = WRITTEN,
                                              .sampling = {.temperature = 1},

@@ -45,7 +45,13 @@ struct ls_text_request {
 struct ls_text_requests {
     struct ls_text_request *list; /* in the file's order */
     int64_t count, room;
+    const char *listed; /* borrowed: errors call request i listed[i]; NULL: by its line */
 };
+/* What errors call request i: "line 3", or "prompts[2]" of a list. */
+struct ls_request_name {
+    char text[64];
+};
+struct ls_request_name ls_request_name(const struct ls_text_requests *requests, int64_t i);
 
 enum ls_request_kind { LS_PROMPTS, LS_SCORES };
 /* How texts become tokens. */
@@ -58,6 +64,7 @@ struct ls_text_reader {
     /* Prompts are conversations. The template writes the special tokens itself, as transformers
      * has it: encode.around has no effect. NULL: they are texts. */
     const struct ls_chat *chat;
+    bool listed; /* each line is an item of a caller's list, which is named as the file is */
 };
 /* Local. LS_EDATA names file and line; an empty file, too. On failure there is nothing to release.
  */
