@@ -186,6 +186,16 @@ def test_runs_that_differ_on_a_batch_that_was_given_are_not_run_again(recipe, tm
     with pytest.raises(ls.NotSupportedError, match="step 2 of .*a was taken on a batch that"):
         ls.diff(tmp_path / "a", tmp_path / "b")
     assert ls.diff(tmp_path / "a", tmp_path / "b", rerun=False).step == 2
+    program = os.environ.get("LOCKSTEP") or str(_where.program())
+
+    def command(*more):
+        done = subprocess.run([program, "diff", "a", "b", *more], cwd=tmp_path, capture_output=True,
+                              text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+    code, told = command()
+    assert code == 22 and "step 2 of a was taken on a batch that" in told
+    code, told = command("--no-rerun")  # the records alone
+    assert code == 1 and "the records differ at step 2" in told and "batch that" not in told
 
 
 def test_home_is_known_in_paths(recipe, tmp_path, monkeypatch):
