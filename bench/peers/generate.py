@@ -3,15 +3,22 @@
 
     bench/peers/generate.py [--prompts 1,16,64] [--read 64] [--write 128] [--rounds 3]
                             [--precision bf16|fp32] [--layers 24] [--lockstep build/lockstep]
-                            [--llama-rate build/llama_rate] [--no-compile]
+                            [--llama-rate build/llama_rate] [--no-compile] [--bases int8,nf4]
 
 A Qwen2.5 of the shape of its 0.5B, with random weights, continues prompts, greedily, on all cores.
 transformers' generate runs as it is, and compiled with a static cache. llama.cpp runs the exported
 GGUF by bench/peers/llama_rate.cpp, which says how it is built. A figure is new tokens a second from
 the first prompt token to the last new one; the median over rounds, in turns. A peer that is not
-there is said to be missing. Needs numpy, torch and transformers, which make the model.
+there is said to be missing.
+
+With --bases the model has adapters (LoRA of rank 16) over frozen weights in so many bits, as rollouts
+of a run with lora.base have them, beside peft over bitsandbytes' weights of the same kind; and the
+largest resident sets of these are told. "none" is adapters over weights of --precision.
+
+Needs numpy, torch and transformers, which make the model; peft and bitsandbytes with --bases.
 """
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -25,14 +32,59 @@ import time
 
 from finetune import folder_write
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RANK = 16  # of adapters
+
+
+def peak_mib():
+    """Of this program alone: getrusage counts what its parent had before it began."""
+    status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024
+
+
+def adapted(o, folder):
+    """Lockstep's rates with adapters over a base: by a run, which holds it as training does."""
+    sys.path.insert(0, str(ROOT / "python"))
+    import lockstep
+    counts, rows = list(map(int, o.prompts.split(","))), []
+    keys = {"model.from": folder / "model", "data.tokenizer": "byte", "train.out": folder / f"run-{o.base}",
+            "numerics.precision": o.precision, "lora.rank": RANK, "lora.base": o.base, "train.steps": 1,
+            "data.sequence": o.read + o.write, "log.tensorboard": False}
+    with lockstep.Run(keys, progress=False) as run:
+        for count in counts:
+            texts = [f"{i:0{o.read}d}" for i in range(count)]
+            made = run.generate(texts, max_tokens=o.write, temperature=0, ends=[], batch=count)
+            rows.append({"prompts": count, "rate": count * o.write / made.seconds})
+    return rows
+
+
+def quantization(base):
+    import torch
+    import transformers
+    return {} if base in ("", "none") else {"quantization_config": transformers.BitsAndBytesConfig(
+        load_in_8bit=base == "int8", load_in_4bit=base == "nf4", bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=torch.bfloat16)}
+
+
 def peer(o):
+    if o.peer == "adapted":
+        told = adapted(o, pathlib.Path(o.folder).parent)
+        rss = peak_mib()
+        for row in told:
+            print(json.dumps({**row, "rss": rss}))
+        return
     import torch
     import transformers
     torch.set_num_threads(os.cpu_count())
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        o.folder, dtype=torch.bfloat16 if o.precision == "bf16" else torch.float32, attn_implementation="sdpa").eval()
+        o.folder, dtype=torch.bfloat16 if o.precision == "bf16" else torch.float32,
+        attn_implementation="sdpa", **quantization(o.base)).eval()
+    if o.base:
+        import peft
+        model = peft.get_peft_model(model, peft.LoraConfig(
+            r=RANK, target_modules="all-linear", task_type="CAUSAL_LM")).eval()
     words = dict(max_new_tokens=o.write, min_new_tokens=o.write, do_sample=False, pad_token_id=0)
     if o.peer == "compile":
         model.forward = torch.compile(model.forward)
@@ -45,14 +97,19 @@ def peer(o):
             with torch.inference_mode():
                 model.generate(ids, attention_mask=torch.ones_like(ids), **words)
             rates.append(count * o.write / (time.perf_counter() - begin))
-        print(json.dumps({"prompts": count, "rate": rates[-1]}), flush=True)
+        print(json.dumps({"prompts": count, "rate": rates[-1],
+                          "rss": peak_mib()}), flush=True)
 
 
-def peer_rates(o, folder, mode):
+def peer_rates(o, folder, mode, base=""):
     done = subprocess.run([sys.executable, __file__, "--peer", mode, "--folder", folder / "model",
                            "--prompts", o.prompts, "--read", str(o.read), "--write", str(o.write),
-                           "--precision", o.precision], check=True, capture_output=True, text=True)
+                           "--precision", o.precision, "--base", base], check=True,
+                          stdout=subprocess.PIPE, text=True,
+                          env=dict(os.environ, OMP_WAIT_POLICY="passive", TQDM_DISABLE="1"))
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if base:
+        print(f"{mode}, {base}: {max(row['rss'] for row in rows):.0f} MiB", flush=True)
     return {row["prompts"]: row["rate"] for row in rows}
 
 
@@ -94,6 +151,15 @@ def peers(o, folder):
         there["llama.cpp"] = lambda: llama_rates(o, folder)
     else:
         print("llama.cpp: missing (--llama-rate PROGRAM)")
+    for base in filter(None, o.bases.split(",")):
+        there[f"Lockstep, adapters over {base}"] = functools.partial(peer_rates, o, folder, "adapted",
+                                                                     base)
+        lacks = [name for name in ("transformers", "peft", "bitsandbytes")
+                 if not importlib.util.find_spec(name)]
+        if lacks:
+            print(f"peft, {base}: missing ({', '.join(lacks)})")
+        else:
+            there[f"peft, {base}"] = functools.partial(peer_rates, o, folder, "peft", base)
     return there
 
 
@@ -110,7 +176,8 @@ def main():
     add("--lockstep", default="build/lockstep")
     add("--llama-rate")
     add("--no-compile", action="store_true")
-    for hidden in ("--peer", "--folder"):
+    add("--bases", default="")
+    for hidden in ("--peer", "--folder", "--base"):
         add(hidden, help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.peer:
