@@ -71,7 +71,8 @@ static int prompts_list(const struct order *order, json_t **out, struct ls_error
     size_t count = texts ? json_array_size(texts) : status ? 0 : (size_t)ids->shape[0];
     *out = json_array();
     for (size_t i = 0; i < count && !status; i++) {
-        json_t *prompt = texts ? json_incref(json_array_get(texts, i))
+        /* All ranks read the order's options at once: they take no reference to them. */
+        json_t *prompt = texts ? json_deep_copy(json_array_get(texts, i))
                                : row_json(ids, (int64_t)i, ((const int32_t *)lengths->data)[i]);
         bool whole = json_is_object(prompt);
         json_array_append_new(*out, whole ? prompt : json_pack("{s:o}", "prompt", prompt));
