@@ -156,10 +156,12 @@ static void entropy_rows(const struct ls_ops *ops, const struct loss_call *c, in
 void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
                 const float *product, float *entropy)
 {
-    static const struct loss_kind kind = {0, 0, 0, 0, LS_READS, entropy_rows};
+    static const struct loss_kind kind = {3, 3, 0, 0, LS_READS, entropy_rows};
+    struct ls_cross_entropy rows = *op;
+    rows.padded = rows.tiles = 1; /* a number of each row alone */
     ops_submit(ops, &loss_op,
                &(struct loss_call){.kind = &kind,
-                                   .op = *op,
+                                   .op = rows,
                                    .sum = (float *)(uintptr_t)sum,
                                    .beside = (float *)(uintptr_t)product,
                                    .out = entropy});

@@ -171,7 +171,7 @@ CASE_WITH(test_a_failing_call_keeps_the_older_file, scratch_setup, scratch_teard
             fail_msg("call %d (%s): \"%s\"", n, countdown.call, error.text);
         assert_int_equal(scratch_count(*state), 1);
         /* The last call that can fail syncs the directory, when the new file has the name. */
-        bool is_last = failed && !strcmp(countdown.call, "fsync") && n > 8;
+        bool is_last = failed && !strcmp(countdown.behind, "rename");
         assert_pattern(path, failed && !is_last ? OLD : NEW);
     }
     assert_in_range(n, 10, 20);

@@ -132,6 +132,8 @@ static const struct {
     {"ls_cross_entropy_sum", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
     {"ls_cross_entropy_place", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
     {"ls_cross_entropy_finish", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, 2 * N *N *F},
+    {"ls_entropy_sums", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, 2 * N *N *F},
+    {"ls_entropy", LS_WORK_LOSS, LS_F32, N, 1, 1, CONVENTION, 3 * N *F},
     {"ls_layernorm_forward", LS_WORK_NORM, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
     {"ls_rmsnorm_forward", LS_WORK_NORM, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
     {"ls_layernorm_backward_input", LS_WORK_NORM_BACKWARD, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
