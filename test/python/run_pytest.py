@@ -39,9 +39,10 @@ def sanitizers(library):
 
 
 def environment(package):
-    """Of the tests: where the package is, and nothing of the user's."""
+    """Of the tests: where the package is, and nothing of the user's. Who runs this program knows its
+    processes by $LOCKSTEP_TEST: without it they would seem to do nothing (tools/run-tests.py)."""
     variables = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("PYTEST", "PYTHON", "LOCKSTEP"))}
+                 if not name.startswith(("PYTEST", "PYTHON", "LOCKSTEP")) or name == "LOCKSTEP_TEST"}
     variables.update(PYTHONPATH=str(package or ROOT / "python"), PYTHONDONTWRITEBYTECODE="1",
                      PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", OMP_WAIT_POLICY="passive",
                      LOCKSTEP_PEAK_FLOPS="1e12", TESTED_CLONE=str(ROOT))
