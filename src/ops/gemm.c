@@ -110,27 +110,12 @@ static void gemm_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, gemm, &gemm->b_scales, ops_bytes(LS_F32, n * gemm->tiles), LS_READS);
 }
 
-/* Of no products: the bias alone, or nothing onto what is there. */
-static void gemm_run_empty(const struct ls_gemm *gemm)
-{
-    if (gemm->onto != LS_ONTO_NOTHING)
-        return;
-    for (int64_t i = 0; i < gemm->m; i++)
-        for (int64_t j = 0; j < gemm->n; j++) {
-            float value = gemm->bias ? gemm->bias[j] : 0;
-            if (gemm->out == LS_F32)
-                ((float *)gemm->c)[i * gemm->ldc + j] = value;
-            else
-                ((ls_half *)gemm->c)[i * gemm->ldc + j] = ls_f32_to_half(gemm->out, value);
-        }
-}
-
 static int gemm_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
 {
     const struct ls_gemm *gemm = arguments;
     (void)error;
     if (gemm_k(gemm) == 0)
-        gemm_run_empty(gemm);
+        ls_gemm_reference(gemm);
     else if (gemm->b_scales && !gemm->a_kept)
         gemm_run_int8(ops, gemm);
     else if (!gemm_run_few(ops, gemm))

@@ -234,6 +234,9 @@ static void test_random_products_against_double(void **state)
         assert_right(&p.gemm, before);
         memcpy(first, p.c, c_bytes(&p.gemm));
         memcpy(p.c, before, c_bytes(&p.gemm));
+        ls_gemm_reference(&p.gemm);
+        assert_right(&p.gemm, before);
+        memcpy(p.c, before, c_bytes(&p.gemm));
         run(&p.gemm, 2 + i % 2);
         struct ls_gemm other = p.gemm;
         other.c = first;
