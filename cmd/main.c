@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "bench gemm" of `lockstep bench gemm ...`, "" where there is no second word. */
+/* "bench ops" of `lockstep bench ops ...`, "" where there is no second word. */
 static void two_words(int argc, char **argv, char *name, size_t bytes)
 {
     name[0] = '\0';

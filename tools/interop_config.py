@@ -42,6 +42,8 @@ BASES = {
     "gemma2": transformers.Gemma2Config(**SHAPE, head_dim=16, sliding_window=40,
                                         query_pre_attn_scalar=24),
     "gemma": transformers.GemmaConfig(**SHAPE, head_dim=16),
+    "gemma3": transformers.Gemma3TextConfig(**{**SHAPE, "num_hidden_layers": 7}, head_dim=16,
+                                            sliding_window=40, query_pre_attn_scalar=24),
     "olmo2": transformers.Olmo2Config(**SHAPE),
     "phi3": transformers.Phi3Config(**SHAPE),
 }
@@ -57,12 +59,16 @@ ROPES = [LINEAR, LLAMA3, YARN, {**YARN, "rope_theta": 5e5}, {"type": "linear", "
          {"rope_type": "yarn", "factor": 4.0}, {"rope_type": "dynamic", "factor": 2.0},
          {"rope_type": "default", "partial_rotary_factor": 0.5}, {},
          {"rope_type": "linear", "factor": 1.0}, {"rope_type": "default", "factor": 2.0}]
-FEWER = {"rope_parameters": [{}, LINEAR, {**YARN, "rope_theta": 5e5}],
-         "rope_scaling": [{}, LLAMA3, {**LINEAR, "factor": 4.0, "rope_theta": 2e4}]}  # in pairs
 FULL, SLIDING = "full_attention", "sliding_attention"
+BY_BLOCK = [{FULL: {**LINEAR, "rope_theta": 5e5}, SLIDING: {"rope_type": "default", "rope_theta": 30.0}},
+            {FULL: {**YARN, "rope_theta": 5e5}}, {SLIDING: {"rope_type": "default"}},
+            {FULL: {"rope_type": "default"}, SLIDING: LINEAR}]
+FEWER = {"rope_parameters": [{}, LINEAR, {**YARN, "rope_theta": 5e5}, BY_BLOCK[0]],
+         "rope_scaling": [{}, LLAMA3, {**LINEAR, "factor": 4.0, "rope_theta": 2e4}]}  # in pairs
 # Values beside absent, null and the default. Keys of all families, and what old files hold.
 OTHERS = {
-    "rope_parameters": ROPES, "rope_scaling": ROPES, "rope_theta": [5e5, 20000],
+    "rope_parameters": ROPES + BY_BLOCK, "rope_local_base_freq": [30.0],
+    "sliding_window_pattern": [6, 4], "rope_scaling": ROPES, "rope_theta": [5e5, 20000],
     "partial_rotary_factor": [1.0, 0.5],
     "original_max_position_embeddings": [64], "max_position_embeddings": [128],
     "sliding_window": [5, 40, 1000], "use_sliding_window": [True, False],
@@ -92,7 +98,8 @@ OTHERS = {
     "model_type": ["mixtral", "phi"], "num_local_experts": [4], "num_experts": [4],
     "hidden_size": [64], "n_embd": [64], "num_attention_heads": [8], "n_head": [4],
 }
-PAIRS = [("rope_parameters", "rope_scaling"), ("rope_parameters", "rope_theta"),
+PAIRS = [("rope_parameters", "rope_local_base_freq"), ("rope_parameters", "rope_scaling"),
+         ("rope_parameters", "rope_theta"),
          ("rope_scaling", "rope_theta"), ("rope_parameters", "partial_rotary_factor"),
          ("rope_scaling", "original_max_position_embeddings"),
          ("rope_scaling", "max_position_embeddings"),

@@ -5,7 +5,7 @@
  * ends the job, which goes on from its checkpoint. Under a launcher this program is one rank; by
  * itself it starts itself under mpirun.
  *
- * Broken twins: a worker that begins anew with other parameters; a log without the loss. */
+ * Broken twin: a worker that begins anew with other parameters. */
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
