@@ -68,6 +68,13 @@ void mpirun_checks(const char *program, int ranks)
         fail_msg("mpirun -n %d %s ended with %d:\n%s", ranks, program, status, output);
 }
 
+void mpirun_survives(void)
+{
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1); /* else it is measured */
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
+}
+
 int mpirun_rank(int (*body)(struct ls_comm *world, struct ls_error *error))
 {
     struct ls_comm *world;

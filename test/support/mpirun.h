@@ -17,6 +17,9 @@ int mpirun(const char *program, int ranks, const char *mode, char *output, size_
 /* The same where every rank is mpirun_rank and has to end well; skips as mpirun_or_skip does. */
 void mpirun_checks(const char *program, int ranks);
 
+/* Jobs that are started from here on go on when a rank dies (ls_mpi_survives). */
+void mpirun_survives(void);
+
 /* What a rank's main returns: body's status over all ranks, its error printed. */
 int mpirun_rank(int (*body)(struct ls_comm *world, struct ls_error *error));
 

@@ -261,8 +261,6 @@ int main(int argc, char **argv)
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);
-    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1); /* else it is measured */
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-    setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
+    mpirun_survives();
     return suite_run(tokens_setup, scratch_teardown);
 }
