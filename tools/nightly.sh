@@ -33,7 +33,8 @@ parts=("$@")
 
 tsan() {
     export OMP_THREAD_LIMIT=1 TSAN_OPTIONS=halt_on_error=1
-    local shared="comm/test_thread comm/test_watch device/% dtensor/% parallel/% plan/% state/%"
+    local shared="comm/test_thread comm/test_watch data/test_elsewhere device/% dtensor/% parallel/% plan/%"
+    shared+=" session/test_session state/% train/test_snapshots"
     local build=(make SANITIZE=thread MPI=0 BUILD=build-tsan TESTED="$shared invariance/test_invariance")
     "${build[@]}" tested
     make -s SANITIZE=thread MPI=0 BUILD=build-tsan TESTED="$shared" CHECK=few run-tested
