@@ -91,6 +91,38 @@ static double planned(const struct ls_config *config)
 /* How much of its buffers a thread of several touches is by chance. */
 #define ALONE "parallel.threads=1"
 
+/* What more layers add to the plan and to what is resident. */
+struct growth {
+    double planned, resident;
+    double beside; /* what is resident beside the plan of the smaller model */
+};
+
+/* As wide, and with as many ranks and threads: so it takes as much of libraries, stacks, records of
+ * operations, and of the workspace of products, which grows with the width. */
+static struct growth growth_of(const char *directory, const char *words)
+{
+    char keys[2][400];
+    snprintf(keys[0], sizeof keys[0], "%s %s model.layers=2", words, ALONE);
+    snprintf(keys[1], sizeof keys[1], "%s %s", words, ALONE);
+    double plans[2], peaks[2];
+    for (int big = 0; big < 2; big++) {
+        struct ls_config config = config_of(directory, keys[big]);
+        plans[big] = planned(&config);
+        peak_reset();
+        train(&config);
+        peaks[big] = status_bytes("VmHWM:");
+    }
+    struct growth out = {plans[1] - plans[0], peaks[1] - peaks[0], peaks[0] - plans[0]};
+    printf("%.1f MiB more planned, %.4f of it resident; %.1f MiB beside the smaller plan\n",
+           out.planned / 0x1p20, out.resident / out.planned, out.beside / 0x1p20);
+    return out;
+}
+
+static bool growth_is_planned(struct growth g)
+{
+    return g.beside >= 0 && g.resident >= 0.98 * g.planned && g.resident <= 1.02 * g.planned;
+}
+
 CASE_WITH(test_resident_is_planned, tokens_setup, scratch_teardown)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -118,27 +150,15 @@ CASE_WITH(test_resident_is_planned, tokens_setup, scratch_teardown)
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     mallopt(M_TRIM_THRESHOLD, 128 << 10);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_every(6, 6)) {
-        /* As wide, and with as many ranks and threads: so it takes as much of libraries, stacks,
-         * records of operations, and of the workspace of products, which grows with the width. */
-        char keys[2][400];
-        snprintf(keys[0], sizeof keys[0], "%s %s model.layers=2", cases[i], ALONE);
-        snprintf(keys[1], sizeof keys[1], "%s %s", cases[i], ALONE);
-        double plans[2], peaks[2];
-        for (int big = 0; big < 2; big++) {
-            struct ls_config config = config_of(*state, keys[big]);
-            plans[big] = planned(&config);
-            peak_reset();
-            train(&config);
-            peaks[big] = status_bytes("VmHWM:");
-        }
-        double more = plans[1] - plans[0], taken = peaks[1] - peaks[0];
-        printf("%.1f MiB more planned, %.4f of it resident; %.1f MiB beside the smaller plan\n",
-               more / 0x1p20, taken / more, (peaks[0] - plans[0]) / 0x1p20);
-        if (peaks[0] < plans[0] || taken < 0.98 * more || taken > 1.02 * more)
-            fail_msg(
-                "%s\n%.2f MiB more planned than with 2 layers, %.2f MiB more resident: %.4f of "
-                "it",
-                cases[i], more / 0x1p20, taken / 0x1p20, taken / more);
+        /* What a plan forgets is in every run. What the system maps for a reason of its own (it
+         * was 4 MiB once in hundreds of runs) is not in three. */
+        struct growth g = growth_of(*state, cases[i]);
+        for (int again = 0; again < 2 && !growth_is_planned(g); again++)
+            g = growth_of(*state, cases[i]);
+        if (!growth_is_planned(g))
+            fail_msg("%s\n%.2f MiB more planned than with 2 layers, %.2f MiB more resident, "
+                     "three times",
+                     cases[i], g.planned / 0x1p20, g.resident / 0x1p20);
     }
 }
 
