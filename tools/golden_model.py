@@ -179,13 +179,16 @@ def llama_block(w, prefix, x, config):
     gemma = config.model_type.startswith("gemma")
     norm = lambda t, name: rms_norm(t, gemma + p(name + ".weight"), config.rms_norm_eps)
     window = getattr(config, "sliding_window", None)
-    types = getattr(config, "layer_types", None) if gemma else None
-    if types and types[int(prefix.split(".")[-2])] == "full_attention":
+    layer = int(prefix.split(".")[-2])
+    types = getattr(config, "layer_types", None)
+    if types and types[layer] == "full_attention":
         window = None
+    turned = getattr(config, "no_rope_layers", None)
     heads = lambda t: t.unflatten(-1, (-1, config.hidden_size // config.num_attention_heads
                                        if getattr(config, "head_dim", None) is None
                                        else config.head_dim))
     angles = rope_angles(config, x.shape[1], window is not None)
+    angles = angles if not turned or turned[layer] else 0 * angles
 
     behind = p("post_feedforward_layernorm.weight") is not None
 
@@ -419,6 +422,16 @@ FILES = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 20.0}}),
         f"arch=gemma3 {SHAPE_KEYS} ffn=48 layers=6 norm_epsilon=1e-6 head_dim=16 window=5 "
         "query_scale=144 rope_theta=500 rope_scaling=linear rope_factor=4 rope_local_theta=20"),
+    # Four layers, so that one does not slide or turn.
+    "olmo3_tiny": (lambda: make_descendant(
+        "Olmo3", 911, num_hidden_layers=4, sliding_window=5, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 20.0}}),
+        f"arch=olmo3 {DESCENDANT_KEYS} layers=4 window=5 "
+        "rope_theta=500 rope_scaling=linear rope_factor=4 rope_local_theta=20"),
+    "smollm3_tiny": (lambda: make_descendant("SmolLM3", 951, num_hidden_layers=4,
+                                             rope_parameters={**ROPE_PLAIN, "rope_theta": 50.0}),
+                     f"arch=smollm3 {DESCENDANT_KEYS} layers=4 tied=false rope_theta=50"),
     "phi3_tiny": (lambda: make_descendant("Phi3", 801, sliding_window=6),
                   f"arch=phi3 {DESCENDANT_KEYS} window=6"),
 }

@@ -141,10 +141,26 @@ def gemma3_config(draw):
                                                "rope_theta": draw.choice([30.0, 1e4])}})
 
 
+def olmo3_config(draw):
+    full = rope_of(draw, 256)
+    local = {"rope_type": "default", "rope_theta": draw.choice([30.0, 5e5])}
+    return transformers.Olmo3Config(
+        **dict(llama_shape(draw), num_hidden_layers=5), sliding_window=draw.choice([5, 40]),
+        rope_parameters={"full_attention": full, "sliding_attention": local})
+
+
+def smollm3_config(draw):
+    period = draw.choice([2, 4])
+    return transformers.SmolLM3Config(
+        **dict(llama_shape(draw), num_hidden_layers=5), rope_parameters=rope_of(draw, 256),
+        no_rope_layers=[int((layer + 1) % period != 0) for layer in range(5)])
+
+
 FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
             "qwen3": qwen3_config, "gemma2": gemma2_config, "mistral": mistral_config,
-            "olmo2": olmo2_config, "gemma": gemma_config, "gemma3": gemma3_config,
-            "phi3": phi3_config}
+            "olmo2": olmo2_config, "olmo3": olmo3_config, "smollm3": smollm3_config,
+            "gemma": gemma_config, "gemma3": gemma3_config, "phi3": phi3_config}
+GGUF_NAMES = {"mistral": "llama", "olmo3": "olmo2"}  # where llama.cpp has another family's
 
 
 # ---- the comparisons ------------------------------------------------------------------------------
@@ -277,11 +293,18 @@ class Check:
     def gguf_refused(self, model):
         """What llama.cpp computes whatever the file says is refused where the model differs."""
         config = model.config
-        rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-        key = "model.rope_scaling" if rope == "llama3" and self.family not in (
-            "llama", "mistral") else "model.activation" if getattr(config, "activation_function", "gelu_new") == "gelu" \
-            else "model.query_scale" if self.family in ("gemma2", "gemma3") and \
-            config.query_pre_attn_scalar != config.head_dim else None
+        rope = getattr(config, "rope_parameters", None) or {}
+        kind = rope.get("full_attention", rope).get("rope_type")
+        turned = getattr(config, "no_rope_layers", None)
+        key = None
+        if kind == "llama3" and self.family not in ("llama", "mistral"):
+            key = "model.rope_scaling"
+        elif getattr(config, "activation_function", "gelu_new") == "gelu":
+            key = "model.activation"
+        elif self.family in ("gemma2", "gemma3") and config.query_pre_attn_scalar != config.head_dim:
+            key = "model.query_scale"
+        elif turned and turned[1] == 0:  # and not every fourth
+            key = "model.rope_layers"
         if key:
             done = subprocess.run([self.arguments.lockstep, "export", self.folder / "run",
                                    "--format", "gguf", "--out", self.folder / "no.gguf"],
@@ -295,7 +318,7 @@ class Check:
         self.run("export", self.folder / "run", "--format", "gguf", "--out", out)
         reader = gguf.GGUFReader(out)
         here = {tensor.name: tensor.data for tensor in reader.tensors}
-        named = {"mistral": "llama"}.get(self.family, self.family)
+        named = GGUF_NAMES.get(self.family, self.family)
         arch = gguf.MODEL_ARCH[named.upper()]
         names = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers)
         wanted = gguf_tensors(self.family, model, names)
@@ -338,7 +361,7 @@ class Check:
         self.run("export", self.folder / "run", "--format", "gguf", "--quantize", "int8", "--out",
                  out)
         reader = gguf.GGUFReader(out)
-        named = {"mistral": "llama"}.get(self.family, self.family)
+        named = GGUF_NAMES.get(self.family, self.family)
         names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[named.upper()],
                                          model.config.num_hidden_layers)
         wanted = gguf_tensors(self.family, model, names)
@@ -399,13 +422,13 @@ def gguf_tensors(family, model, names):
     """A model's tensors as llama.cpp's converter has them."""
     tensors, config = {}, model.config
     for name, value in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings and family != "olmo2":
+        if name == "lm_head.weight" and config.tie_word_embeddings and family not in ("olmo2", "olmo3"):
             continue
         stem, kind = name.rsplit(".", 1)
         value = value.float()
         if family == "gpt2" and value.dim() == 2 and ".h." in name:
             value = value.T
-        if family in ("llama", "mistral") and (".q_proj" in name or ".k_proj" in name):
+        if family in ("llama", "mistral", "smollm3") and (".q_proj" in name or ".k_proj" in name):
             heads = config.num_attention_heads if ".q_proj" in name else config.num_key_value_heads
             half = value.shape[0] // heads // 2
             value = value.view(heads, 2, half, *value.shape[1:]).transpose(1, 2).reshape(
@@ -427,6 +450,9 @@ def older(path):
     """config.json as transformers 4 wrote it."""
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters", None)
+    if config["model_type"] == "olmo3":  # there all blocks have one base
+        config["rope_parameters"] = rope
+        rope = None
     if rope and "full_attention" in rope:
         config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]

@@ -45,6 +45,8 @@ BASES = {
     "gemma3": transformers.Gemma3TextConfig(**{**SHAPE, "num_hidden_layers": 7}, head_dim=16,
                                             sliding_window=40, query_pre_attn_scalar=24),
     "olmo2": transformers.Olmo2Config(**SHAPE),
+    "olmo3": transformers.Olmo3Config(**{**SHAPE, "num_hidden_layers": 5}, sliding_window=40),
+    "smollm3": transformers.SmolLM3Config(**{**SHAPE, "num_hidden_layers": 5}),
     "phi3": transformers.Phi3Config(**SHAPE),
 }
 
@@ -60,6 +62,13 @@ ROPES = [LINEAR, LLAMA3, YARN, {**YARN, "rope_theta": 5e5}, {"type": "linear", "
          {"rope_type": "default", "partial_rotary_factor": 0.5}, {},
          {"rope_type": "linear", "factor": 1.0}, {"rope_type": "default", "factor": 2.0}]
 FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def some(layers, period, value, other):
+    """A list for all layers, of which the last of every so many is another one."""
+    return [other if (layer + 1) % period == 0 else value for layer in range(layers)]
+
+
 BY_BLOCK = [{FULL: {**LINEAR, "rope_theta": 5e5}, SLIDING: {"rope_type": "default", "rope_theta": 30.0}},
             {FULL: {**YARN, "rope_theta": 5e5}}, {SLIDING: {"rope_type": "default"}},
             {FULL: {"rope_type": "default"}, SLIDING: LINEAR}]
@@ -68,13 +77,14 @@ FEWER = {"rope_parameters": [{}, LINEAR, {**YARN, "rope_theta": 5e5}, BY_BLOCK[0
 # Values beside absent, null and the default. Keys of all families, and what old files hold.
 OTHERS = {
     "rope_parameters": ROPES + BY_BLOCK, "rope_local_base_freq": [30.0],
-    "sliding_window_pattern": [6, 4], "rope_scaling": ROPES, "rope_theta": [5e5, 20000],
+    "sliding_window_pattern": [6, 4, 3, 2], "rope_scaling": ROPES, "rope_theta": [5e5, 20000],
     "partial_rotary_factor": [1.0, 0.5],
     "original_max_position_embeddings": [64], "max_position_embeddings": [128],
     "sliding_window": [5, 40, 1000], "use_sliding_window": [True, False],
     "max_window_layers": [0, 1, 2, 100],
     "layer_types": [[FULL] * 3, [SLIDING] * 3, [SLIDING, FULL, SLIDING], [FULL, SLIDING, FULL],
-                    [FULL] * 2],
+                    [FULL] * 2] + [some(layers, period, SLIDING, FULL)
+                                   for layers in (5, 7) for period in (2, 3, 4, 6, 100)],
     "num_key_value_heads": [8, 2], "head_dim": [8, 16], "rms_norm_eps": [1e-5, 1e-2],
     "norm_eps": [1e-2], "layer_norm_eps": [1e-2], "layer_norm_epsilon": [1e-2],
     "hidden_act": ["silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "swish"],
@@ -88,7 +98,9 @@ OTHERS = {
     "final_logit_softcapping": [3.0, 30.0], "use_bidirectional_attention": [True, False],
     "logit_scale": [0.5, 1.0], "logits_scaling": [2.0], "embedding_multiplier": [2.0],
     "residual_multiplier": [2.0], "attention_multiplier": [0.5], "clip_qkv": [0.01, 8.0],
-    "use_qk_norm": [True, False], "no_rope_layers": [[0, 1, 1]], "pretraining_tp": [1, 2],
+    "use_qk_norm": [True, False], "no_rope_layers": [[0, 1, 1]] +
+    [some(5, period, 1, 0) for period in (2, 3, 4, 100)] + [some(9, 4, 1, 0)],
+    "no_rope_layer_interval": [2, 3, 4, 6], "pretraining_tp": [1, 2],
     "scale_attn_weights": [True, False], "scale_attn_by_inverse_layer_idx": [True, False],
     "reorder_and_upcast_attn": [True, False], "add_cross_attention": [True, False],
     "is_decoder": [True, False], "n_ctx": [64, 128], "n_inner": [96, 256], "dtype": ["float32"],
@@ -103,6 +115,7 @@ PAIRS = [("rope_parameters", "rope_local_base_freq"), ("rope_parameters", "rope_
          ("rope_scaling", "rope_theta"), ("rope_parameters", "partial_rotary_factor"),
          ("rope_scaling", "original_max_position_embeddings"),
          ("rope_scaling", "max_position_embeddings"),
+         ("no_rope_layers", "no_rope_layer_interval"), ("layer_types", "sliding_window_pattern"),
          ("sliding_window", "use_sliding_window"), ("sliding_window", "layer_types"),
          ("use_sliding_window", "layer_types"), ("max_window_layers", "use_sliding_window"),
          ("hidden_act", "hidden_activation"), ("n_ctx", "n_positions"), ("dtype", "torch_dtype"),

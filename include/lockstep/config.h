@@ -71,7 +71,7 @@ struct ls_config_model {
     int rope_scaling; /* enum ls_rope_kind */
     double rope_beta_fast, rope_beta_slow, rope_attention_factor;
     int64_t window;
-    int window_layers; /* enum ls_window_layers or LS_CONFIG_AUTO */
+    int window_layers, rope_layers; /* enum ls_layers or LS_CONFIG_AUTO */
     double attention_softcap, logit_softcap, query_scale;
     double dropout, init_std;
     int64_t seed;

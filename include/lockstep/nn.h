@@ -43,11 +43,13 @@ LS_C_BEGIN
     family(LS_QWEN2, qwen2)                                                                        \
     family(LS_QWEN3, qwen3)                                                                        \
     family(LS_OLMO2, olmo2)                                                                        \
+    family(LS_OLMO3, olmo3)                                                                        \
     family(LS_MISTRAL, mistral)                                                                    \
     family(LS_GEMMA2, gemma2)                                                                      \
     family(LS_GEMMA, gemma)                                                                        \
     family(LS_GEMMA3, gemma3)                                                                      \
-    family(LS_PHI3, phi3)
+    family(LS_PHI3, phi3)                                                                          \
+    family(LS_SMOLLM3, smollm3)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
@@ -59,11 +61,18 @@ enum ls_activation {
     LS_ACTIVATIONS /* their number */
 };
 
-enum ls_window_layers {
-    LS_WINDOW_ALL,
-    LS_WINDOW_EVEN,       /* blocks 0, 2, 4, ... */
-    LS_WINDOW_FIVE_OF_SIX /* all but blocks 5, 11, 17, ... */
+/* Some of the blocks: all, or all but the last of every so many. */
+enum ls_layers {
+    LS_LAYERS_ALL = 0,
+    LS_LAYERS_EVEN = 2, /* blocks 0, 2, 4, ... */
+    LS_LAYERS_THREE_OF_FOUR = 4,
+    LS_LAYERS_FIVE_OF_SIX = 6,
 };
+/* Whether the block, from 0 on, is among them. */
+static inline bool ls_layer_among(enum ls_layers layers, int64_t block)
+{
+    return layers == LS_LAYERS_ALL || (block + 1) % (int64_t)layers != 0;
+}
 
 /* Adapters of low rank beside matrices of the blocks (Hu et al. 2021, "LoRA"): y = x W^T + (alpha /
  * rank) (x A^T) B^T with A [rank, columns of W] and B [rows of W, rank]. Every other parameter is
@@ -95,9 +104,10 @@ struct ls_model_config {
     float norm_epsilon;
     double rope_theta;
     struct ls_rope_scaling rope_scaling;
-    double rope_local_theta; /* of blocks with a window, unscaled; 0: they turn as the others */
-    int64_t window;          /* tokens that a query sees, its own included; 0: all up to its own */
-    enum ls_window_layers window_layers;    /* the blocks that have a window */
+    double rope_local_theta;    /* of blocks with a window, unscaled; 0: they turn as the others */
+    enum ls_layers rope_layers; /* the blocks whose positions are rotary; the others have none */
+    int64_t window; /* tokens that a query sees, its own included; 0: all up to its own */
+    enum ls_layers window_layers;           /* the blocks that have a window */
     float attention_softcap, logit_softcap; /* cap tanh(x / cap) of scores, of logits; 0: none */
     double query_scale;                     /* scores are divided by its square root; 0: head_dim */
     float dropout;                          /* after the embedding and on both residual branches */
@@ -139,7 +149,8 @@ struct ls_hf_key {
      * and again. */
     const char *absent;
     /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here. "null=0 *": null is a value too,
-     * and what has no word is equal. NULL: all are equal. */
+     * and what has no word is equal. "1|0": a list for all blocks, of the first where a block is
+     * among those of the key, and of the second where not (JSON). NULL: all are equal. */
     const char *words;
 };
 /* What Hugging Face's folders call a family. */
@@ -155,6 +166,9 @@ struct ls_family_hf {
         bool ours;
     } * dropouts;
     bool unscaled; /* rotary positions there are not scaled as ours can be */
+    /* model.rope_theta where a file does not say it; NULL: 10000. What it calls
+     * model.rope_local_theta; NULL: as the other. */
+    const char *rope_theta, *rope_local_theta;
 };
 
 /* What a tensor's name in Hugging Face's files, between the layer's prefix and ".weight" or
@@ -188,7 +202,7 @@ struct ls_family {
     bool bias;              /* there are biases, unless said otherwise; false: there cannot be */
     enum ls_activation act; /* unless said otherwise */
     unsigned acts;          /* those that it can have: bits 1 << enum ls_activation */
-    enum ls_window_layers window_layers; /* unless said otherwise */
+    enum ls_layers window_layers, rope_layers; /* unless said otherwise */
     struct {
         int64_t times, over, multiple;
     } ffn; /* unless said: channels * times / over, rounded up to a multiple */

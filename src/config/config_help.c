@@ -47,10 +47,20 @@ static void say_activation(const struct ls_family *family, char said[SAID_BYTES]
     snprintf(said, SAID_BYTES, "%s", ls_word_of(words, (int)family->act));
 }
 
-static void say_window_layers(const struct ls_family *family, char said[SAID_BYTES])
+static void say_layers(enum ls_layers layers, char said[SAID_BYTES])
 {
     const struct ls_word *words = ls_config_key_of("model.window_layers")->words;
-    snprintf(said, SAID_BYTES, "%s", ls_word_of(words, (int)family->window_layers));
+    snprintf(said, SAID_BYTES, "%s", ls_word_of(words, (int)layers));
+}
+
+static void say_window_layers(const struct ls_family *family, char said[SAID_BYTES])
+{
+    say_layers(family->window_layers, said);
+}
+
+static void say_rope_layers(const struct ls_family *family, char said[SAID_BYTES])
+{
+    say_layers(family->rope_layers, said);
 }
 
 static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])
@@ -119,6 +129,11 @@ static void put_window_layers(struct help *help)
     put_said(help, say_window_layers);
 }
 
+static void put_rope_layers(struct help *help)
+{
+    put_said(help, say_rope_layers);
+}
+
 static void put_families(struct help *help)
 {
     for (int a = 0; a < LS_ARCHES; a++)
@@ -151,6 +166,7 @@ static const struct {
              {"{activation}", put_activation},
              {"{ffn}", put_ffn},
              {"{window_layers}", put_window_layers},
+             {"{rope_layers}", put_rope_layers},
              {"{families}", put_families},
              {"{readers}", put_readers},
              {"{presets}", put_presets}};

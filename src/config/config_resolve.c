@@ -160,6 +160,8 @@ static int resolve_family(struct ls_config *config, struct ls_error *error)
         model->activation = family->act;
     if (model->window_layers == LS_CONFIG_AUTO && ls_family_reads(arch, "window_layers"))
         model->window_layers = (int)family->window_layers;
+    if (model->rope_layers == LS_CONFIG_AUTO && ls_family_reads(arch, "rope_layers"))
+        model->rope_layers = (int)family->rope_layers;
     if (model->query_scale == 0 && ls_family_reads(arch, "query_scale"))
         model->query_scale = (double)model->head_dim;
     return check_activation(config, error);
@@ -186,6 +188,11 @@ static int check_rope(const struct ls_config *config, struct ls_error *error)
                       "expected above 0 and below model.rope_high_freq_factor = %g",
                       model->rope_high_freq_factor);
     return LS_OK;
+}
+
+static enum ls_layers layers_of(int key)
+{
+    return key == LS_CONFIG_AUTO ? LS_LAYERS_ALL : (enum ls_layers)key;
 }
 
 static void fill_model(struct ls_config *config)
@@ -219,9 +226,8 @@ static void fill_model(struct ls_config *config)
                                 ? keys->rope_local_theta
                                 : 0,
         .window = keys->window,
-        .window_layers = keys->window_layers == LS_CONFIG_AUTO
-                             ? LS_WINDOW_ALL
-                             : (enum ls_window_layers)keys->window_layers,
+        .window_layers = layers_of(keys->window_layers),
+        .rope_layers = layers_of(keys->rope_layers),
         .attention_softcap = (float)keys->attention_softcap,
         .logit_softcap = (float)keys->logit_softcap,
         .query_scale = keys->query_scale,

@@ -56,11 +56,12 @@ WORDS(auto_or_bool) = {{"auto", LS_CONFIG_AUTO}, {"true", 1}, {"false", 0}, END}
 WORDS(activations) = {{"auto", LS_CONFIG_AUTO},      {"gelu_tanh", LS_ACT_GELU_TANH},
                       {"gelu_erf", LS_ACT_GELU_ERF}, {"swiglu", LS_ACT_SWIGLU},
                       {"geglu", LS_ACT_GEGLU},       END};
-WORDS(window_layers) = {{"auto", LS_CONFIG_AUTO},
-                        {"all", LS_WINDOW_ALL},
-                        {"even", LS_WINDOW_EVEN},
-                        {"five_of_six", LS_WINDOW_FIVE_OF_SIX},
-                        END};
+WORDS(some_layers) = {{"auto", LS_CONFIG_AUTO},
+                      {"all", LS_LAYERS_ALL},
+                      {"even", LS_LAYERS_EVEN},
+                      {"three_of_four", LS_LAYERS_THREE_OF_FOUR},
+                      {"five_of_six", LS_LAYERS_FIVE_OF_SIX},
+                      END};
 WORDS(optimizers) = {
     {"adamw", LS_ADAMW}, {"sgd", LS_SGD}, {"lion", LS_LION}, {"muon", LS_MUON}, END};
 WORDS(muon_scales) = {{"original", LS_MUON_ORIGINAL}, {"match_rms_adamw", LS_MUON_MATCH_RMS}, END};
@@ -158,6 +159,9 @@ static const struct ls_config_key table[] = {
     REAL_ABOVE("model.rope_local_theta", RECIPE, "10000", 1, 1e12, model_keys.rope_local_theta,
                "base of the rotary frequencies of blocks with the window, which no rope_scaling "
                "scales ({readers})"),
+    WORD("model.rope_layers", RECIPE, "auto", some_layers, model_keys.rope_layers,
+         "the blocks that have rotary positions, as in model.window_layers; the others have none "
+         "({readers}); auto = {rope_layers}"),
     REAL("model.rope_factor", RECIPE, "0", 0, 1e6, model_keys.rope_factor,
          "rotary frequencies are scaled by this factor; 0 or 1 = none ({readers})"),
     WORD("model.rope_scaling", RECIPE, "llama3", rope_kinds, model_keys.rope_scaling,
@@ -179,9 +183,10 @@ static const struct ls_config_key table[] = {
          "yarn multiplies queries and keys by this; 0 = 0.1 ln(rope_factor) + 1 ({readers})"),
     INT("model.window", RECIPE, "0", 0, 0x1p30, model_keys.window,
         "tokens that a query sees, its own included ({readers}); 0 = all up to its own"),
-    WORD("model.window_layers", RECIPE, "auto", window_layers, model_keys.window_layers,
-         "the blocks that have the window: all, even = the first, the third and so on, or "
-         "five_of_six = all but every sixth ({readers}); auto = {window_layers}"),
+    WORD("model.window_layers", RECIPE, "auto", some_layers, model_keys.window_layers,
+         "the blocks that have the window: all, even = the first, the third and so on, "
+         "three_of_four = all but every fourth, or five_of_six = all but every sixth ({readers}); "
+         "auto = {window_layers}"),
     REAL("model.attention_softcap", RECIPE, "0", 0, 1e6, model_keys.attention_softcap,
          "attention scores become cap tanh(score / cap) ({readers}); 0 = none"),
     REAL("model.logit_softcap", RECIPE, "0", 0, 1e6, model_keys.logit_softcap,

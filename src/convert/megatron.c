@@ -4,6 +4,7 @@
 #include "convert/megatron.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what families have: sets of bits 1 << enum ls_arch -------------------------------------- */
@@ -129,6 +130,19 @@ static void ask_biases(struct choice *choice)
         choice->fits &= ~columns;
 }
 
+/* All blocks but the last of every so many; there, a list of blocks too. */
+static void keep_layers(struct convert *c, const char *key, const char *theirs)
+{
+    const char *every = convert_word(c, theirs, "");
+    char *end;
+    long period = strtol(every, &end, 10);
+    const char *word = ls_word_of(ls_config_key_of(key)->words, *end ? -1 : (int)period);
+    if (period > 0 && !*end && strcmp(word, "?") != 0)
+        convert_keep(c, key, theirs, "%s", word);
+    else
+        convert_choose(c, key, theirs, every);
+}
+
 /* "(127,0)" are 128 tokens, the query's own included. */
 static void ask_window(struct choice *choice)
 {
@@ -148,13 +162,17 @@ static void ask_window(struct choice *choice)
         if (!convert_find(c, skip) ||
             !ask(choice, with_key("window_layers"), skip, "a window in some blocks"))
             return;
-        if (strcmp(convert_word(c, skip, ""), "2") == 0)
-            convert_keep(c, "model.window_layers", skip, "even");
-        else if (strcmp(convert_word(c, skip, ""), "6") == 0)
-            convert_keep(c, "model.window_layers", skip, "five_of_six");
-        else
-            convert_choose(c, "model.window_layers", skip, convert_word(c, skip, ""));
+        keep_layers(c, "model.window_layers", skip);
     }
+}
+
+/* Blocks without positions. */
+static void ask_turned(struct choice *choice)
+{
+    static const char *const skip = "--no-rope-freq";
+    if (convert_find(choice->c, skip) &&
+        ask(choice, with_key("rope_layers"), skip, "blocks without positions"))
+        keep_layers(choice->c, "model.rope_layers", skip);
 }
 
 /* model.arch, with model.activation, model.bias and model.window. Whether positions are rotary. */
@@ -174,6 +192,7 @@ static bool megatron_family(struct convert *c)
     else if (choice.fits & ~normed)
         choice.fits &= ~normed;
     ask_window(&choice);
+    ask_turned(&choice);
     while (!(choice.fits & 1u << arch))
         arch++;
     if (convert_find(c, from))

@@ -233,6 +233,71 @@ int interop_key_set(struct interop_keys *keys, const char *key, const char *valu
     return status;
 }
 
+/* ---- lists for all blocks -------------------------------------------------------------------- */
+
+static bool is_list(const struct ls_hf_key *row)
+{
+    return row->words && strchr(row->words, '|');
+}
+
+/* What stands there for a block that is among those of the row's key, and for one that is not. */
+static json_t *list_word(const struct ls_hf_key *row, bool among)
+{
+    const char *other = strchr(row->words, '|');
+    json_t *word = among ? json_loadb(row->words, (size_t)(other - row->words), JSON_DECODE_ANY, 0)
+                         : json_loads(other + 1, JSON_DECODE_ANY, NULL);
+    LS_ASSERT(word);
+    return word;
+}
+
+static json_t *list_of(const struct ls_hf_key *row, enum ls_layers among, int64_t layers)
+{
+    json_t *list = json_array();
+    for (int64_t block = 0; block < layers; block++)
+        json_array_append_new(list, list_word(row, ls_layer_among(among, block)));
+    return list;
+}
+
+bool interop_layers_agree(const struct ls_model_config *model, enum ls_layers one,
+                          enum ls_layers other)
+{
+    int64_t block = 0;
+    while (block < model->layers && ls_layer_among(one, block) == ls_layer_among(other, block))
+        block++;
+    return block == model->layers;
+}
+
+static bool list_is(const json_t *value, const struct ls_hf_key *row, enum ls_layers among,
+                    int64_t layers)
+{
+    bool same = json_is_array(value) && (int64_t)json_array_size(value) >= layers;
+    json_t *list = list_of(row, among, same ? layers : 0);
+    for (size_t block = 0; block < json_array_size(list) && same; block++)
+        same = json_equal(json_array_get(list, block), json_array_get(value, block));
+    json_decref(list);
+    return same;
+}
+
+/* The word for the blocks whose list that is: the family's own before others. NULL: there is none.
+ */
+static const char *list_layers(const struct interop_keys *keys, const struct ls_hf_key *row,
+                               const json_t *value)
+{
+    const struct ls_family *family = ls_family_of(keys->arch);
+    bool window = !strcmp(row->key, "window_layers");
+    int usual = (int)(window ? family->window_layers : family->rope_layers);
+    int64_t layers = json_integer_value(json_object_get(keys->description, "num_hidden_layers"));
+    const char *found = NULL;
+    for (const struct ls_word *word = ls_config_key_of("model.window_layers")->words; word->word;
+         word++)
+        if (word->value != LS_CONFIG_AUTO && (!found || word->value == usual) &&
+            list_is(value, row, (enum ls_layers)word->value, layers))
+            found = word->word;
+    return found;
+}
+
+/* ---- one key --------------------------------------------------------------------------------- */
+
 static int key_refuse(const struct interop_keys *keys, const char *name, const json_t *value,
                       const char *expected)
 {
@@ -245,6 +310,12 @@ static int mapped_import(struct interop_keys *keys, const struct ls_hf_key *row,
                          const json_t *value)
 {
     char text[128], list[256];
+    if (is_list(row)) {
+        const char *among = list_layers(keys, row, value);
+        snprintf(list, sizeof list, "one of the values of model.%s", row->key);
+        return among ? interop_key_set(keys, row->key, among, row->name)
+                     : key_refuse(keys, row->name, value, list);
+    }
     if (!value_text(value, text, sizeof text))
         return key_refuse(keys, row->name, value, "one value there");
     if (!row->words)
@@ -263,14 +334,13 @@ static bool values_equal(const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
-/* Of a list for all layers, each in turn. */
+/* Of a list, the one for all blocks. */
 static bool value_is(const json_t *value, const json_t *wanted)
 {
-    size_t count = json_array_size(wanted);
     if (!json_is_array(wanted) || !json_is_array(value))
         return values_equal(value, wanted);
     for (size_t i = 0; i < json_array_size(value); i++)
-        if (!values_equal(json_array_get(value, i), json_array_get(wanted, i % count)))
+        if (!values_equal(json_array_get(value, i), json_array_get(wanted, 0)))
             return false;
     return true;
 }
@@ -349,10 +419,17 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
     char name[64], text[LS_CONFIG_VALUE_BYTES], word[64];
     snprintf(name, sizeof name, "model.%s", row->key);
     const struct ls_config_key *key = ls_config_key_of(name);
+    if (is_list(row))
+        return list_of(row,
+                       strcmp(row->key, "window_layers") ? config->model.rope_layers
+                                                         : config->model.window_layers,
+                       config->model.layers);
     value_of(config, key, text, sizeof text);
     bool found = row->words && word_find(row->words, text, false, word, sizeof word);
-    if (found)
-        return strcmp(word, "null") ? json_string(word) : json_null();
+    if (found) {
+        json_t *value = json_loads(word, JSON_DECODE_ANY, NULL); /* null, or a number */
+        return value ? value : json_string(word);
+    }
     if (row->words && !words_end_open(row->words))
         return NULL;
     if (!strcmp(text, "true") || !strcmp(text, "false"))
@@ -365,20 +442,6 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
     if (is_whole(row))
         return real == floor(real) ? json_integer((json_int_t)real) : NULL;
     return key->type == LS_CONFIG_REAL ? json_real(real) : json_string(text);
-}
-
-/* The only value that there is; of a list, for every layer. */
-static json_t *only_value(const struct ls_config *config, const struct ls_hf_key *row)
-{
-    json_t *value = json_loads(row->absent, JSON_DECODE_ANY, NULL);
-    size_t count = json_array_size(value);
-    if (!json_is_array(value) || count == 0)
-        return value;
-    json_t *all = json_array();
-    for (int64_t i = 0; i < config->model.layers; i++)
-        json_array_append(all, json_array_get(value, (size_t)i % count));
-    json_decref(value);
-    return all;
 }
 
 /* Whether a key of all families says something that transformers cannot know without it. */
@@ -413,7 +476,13 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
     if (!status)
         status = ls_config_resolve(&again[0], 0, error);
     for (size_t i = 0; i < count && !status; i++) {
-        if (ls_word_among(free_keys, all[i].name) || strncmp(all[i].name, "model.", 6))
+        if (ls_word_among(free_keys, all[i].name) || strncmp(all[i].name, "model.", 6) ||
+            (!strcmp(all[i].name, "model.window_layers") &&
+             interop_layers_agree(&config->model, config->model.window_layers,
+                                  again[0].model.window_layers)) ||
+            (!strcmp(all[i].name, "model.rope_layers") &&
+             interop_layers_agree(&config->model, config->model.rope_layers,
+                                  again[0].model.rope_layers)))
             continue;
         if (strcmp(value_of(config, &all[i], ours, sizeof ours),
                    value_of(&again[0], &all[i], theirs, sizeof theirs)))
@@ -440,7 +509,8 @@ int interop_keys_export(const struct ls_config *config, json_t *description, str
     while ((row = rows_next(&rows, arch))) {
         if (!is_written(row, !rows.all))
             continue;
-        json_t *value = row->key ? mapped_value(config, row) : only_value(config, row);
+        json_t *value =
+            row->key ? mapped_value(config, row) : json_loads(row->absent, JSON_DECODE_ANY, NULL);
         char name[64];
         snprintf(name, sizeof name, "model.%s", row->key ? row->key : "arch");
         if (!value)

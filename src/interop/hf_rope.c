@@ -4,6 +4,7 @@
  * rope_local_base_freq beside the first two, and a group for each kind of block in the third. */
 #include "interop/interop_private.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Which members a kind has: theirs, and ours. */
@@ -151,6 +152,21 @@ static int theta_import(struct interop_keys *keys, const char *key, const json_t
     return interop_key_set(keys, key, usual, name);
 }
 
+/* The base of blocks with a window, where rope_theta is the name of all blocks' in transformers 4:
+ * version 5 gives it to the others alone. */
+static int theta_shared(struct interop_keys *keys, const json_t *local, const char *usual)
+{
+    const json_t *theta = json_object_get(keys->description, "rope_theta");
+    bool said = json_object_get(local, "rope_theta") != NULL;
+    if (!said && json_is_number(theta) && json_number_value(theta) != strtod(usual, NULL))
+        return ls_error_set(keys->error, LS_ECONFIG,
+                            "%.300s: rope_theta = %s: versions of transformers differ in what base "
+                            "blocks with a window have: expected it in "
+                            "rope_parameters.sliding_attention too",
+                            keys->name, interop_json_text(theta).text);
+    return theta_import(keys, "rope_local_theta", local, "rope_theta", usual);
+}
+
 /* Blocks with a window; blocks without take rope_scaling's members over those of their own group.
  */
 static int kinds_import(struct interop_keys *keys, const json_t *scaling, const json_t *parameters)
@@ -165,13 +181,16 @@ static int kinds_import(struct interop_keys *keys, const json_t *scaling, const 
     json_t *group = json_is_object(full) ? json_copy((json_t *)full) : json_object();
     if (json_is_object(scaling))
         json_object_update(group, (json_t *)scaling);
-    int status = theta_import(keys, "rope_theta", group, "rope_theta", "1000000");
+    const struct ls_family_hf *hf = &ls_family_of(keys->arch)->hf;
+    int status = theta_import(keys, "rope_theta", group, "rope_theta", hf->rope_theta);
     if (!status)
         status =
             group_import(keys, is_empty(scaling) || json_is_object(scaling) ? group : scaling,
                          is_empty(scaling) ? "rope_parameters.full_attention" : "rope_scaling");
-    if (!status)
-        status = theta_import(keys, "rope_local_theta", local, "rope_local_base_freq", "10000");
+    if (!status && hf->rope_local_theta)
+        status = theta_import(keys, "rope_local_theta", local, hf->rope_local_theta, "10000");
+    else if (!status)
+        status = theta_shared(keys, local, hf->rope_theta);
     const char *word = json_string_value(type_of(local));
     if (!status && type_of(local) && (!word || strcmp(word, kinds[0].name) != 0))
         status =
@@ -191,7 +210,8 @@ int interop_rope_import(struct interop_keys *keys)
     if (ls_family_reads(keys->arch, "rope_local_theta"))
         return kinds_import(keys, scaling, parameters);
     const json_t *group = is_empty(scaling) ? parameters : scaling;
-    int status = theta_import(keys, "rope_theta", group, "rope_theta", "10000");
+    const char *usual = ls_family_of(keys->arch)->hf.rope_theta;
+    int status = theta_import(keys, "rope_theta", group, "rope_theta", usual ? usual : "10000");
     if (!status && group && !json_is_null(group))
         status = group_import(keys, group, is_empty(scaling) ? "rope_parameters" : "rope_scaling");
     return status;
@@ -240,7 +260,9 @@ void interop_rope_export(const struct ls_config *config, json_t *description)
     json_decref(scaling);
     double local = config->model.rope_local_theta;
     if (local > 0) {
-        json_object_set_new(description, "rope_local_base_freq", json_real(local));
+        const char *name = ls_family_of(config->model.arch)->hf.rope_local_theta;
+        if (name)
+            json_object_set_new(description, name, json_real(local));
         group = json_pack("{s:o, s:{s:s, s:f}}", "full_attention", group, "sliding_attention",
                           "rope_type", kinds[0].name, "rope_theta", local);
     }

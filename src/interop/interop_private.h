@@ -42,6 +42,9 @@ int interop_keys_import(struct interop_keys *keys);
 /* Warns of keys that no table has. name: of the file. */
 void interop_keys_unknown(const json_t *description, enum ls_arch arch, const char *name,
                           const struct ls_log *log);
+/* Whether both name the same blocks of the model. */
+bool interop_layers_agree(const struct ls_model_config *model, enum ls_layers one,
+                          enum ls_layers other);
 /* "channels", "768": a key of group model, or "lora.rank" of another one, gets a value, which
  * `said` (a key there, or "") says. */
 int interop_key_set(struct interop_keys *keys, const char *key, const char *value,

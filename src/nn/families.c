@@ -38,19 +38,6 @@ const struct program *program_of(const struct ls_model_config *config, int64_t l
     return layer <= config->layers ? family->block : family->head;
 }
 
-bool layer_has_window(const struct ls_model_config *config, int64_t layer)
-{
-    int64_t block = layer - 1;
-    switch (config->window_layers) {
-    case LS_WINDOW_EVEN:
-        return block % 2 == 0;
-    case LS_WINDOW_FIVE_OF_SIX:
-        return block % 6 != 5;
-    default:
-        return true;
-    }
-}
-
 int program_steps(const struct program *program)
 {
     int count = 0;

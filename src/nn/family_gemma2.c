@@ -45,7 +45,7 @@ static const struct ls_hf_key hf_keys[] = {
     {"query_pre_attn_scalar", "query_scale", "256", NULL},
     {"attn_logit_softcapping", "attention_softcap", "50.0", "null=0 *"},
     {"final_logit_softcapping", "logit_softcap", "30.0", "null=0 *"},
-    {"layer_types", NULL, "[\"sliding_attention\", \"full_attention\"]", NULL},
+    LLAMA_HF_LAYER_TYPES,
     {0},
 };
 static const struct ls_gguf_name gguf_names[] = {GEMMA_BEHIND_GGUF_NAMES, {0}};
@@ -62,7 +62,7 @@ const struct family family_gemma2 = {
               .tied = true,
               .act = LS_ACT_GEGLU,
               .acts = 1u << LS_ACT_GEGLU,
-              .window_layers = LS_WINDOW_EVEN,
+              .window_layers = LS_LAYERS_EVEN,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
               .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys, NULL, false},

@@ -73,13 +73,10 @@ static const struct ls_hf_key hf_keys[] = {
     {"sliding_window", "window", "4096", NULL},
     {"query_pre_attn_scalar", "query_scale", "256", NULL},
     {"use_bidirectional_attention", NULL, "false", NULL},
-    /* One or the other says which blocks have the window; old files have the period. */
-    {"layer_types", NULL,
-     "[\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", \"sliding_attention\", "
-     "\"sliding_attention\", \"full_attention\"]",
-     NULL},
-    {"sliding_window_pattern", NULL, "6", NULL},
-    {"_sliding_window_pattern", NULL, "6", NULL},
+    /* Which blocks have the window; old files have the period alone. */
+    {"sliding_window_pattern", "window_layers", "", LLAMA_PERIODS},
+    {"_sliding_window_pattern", NULL, "", NULL},
+    LLAMA_HF_LAYER_TYPES,
     {0},
 };
 static const struct ls_gguf_name gguf_names[] = {
@@ -101,10 +98,15 @@ const struct family family_gemma3 = {
               .tied = true,
               .act = LS_ACT_GEGLU,
               .acts = 1u << LS_ACT_GEGLU,
-              .window_layers = LS_WINDOW_FIVE_OF_SIX,
+              .window_layers = LS_LAYERS_FIVE_OF_SIX,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {"gemma3_text", "Gemma3ForCausalLM", "model.", hf_keys, NULL, false},
+              .hf = {.model_type = "gemma3_text",
+                     .architecture = "Gemma3ForCausalLM",
+                     .prefix = "model.",
+                     .keys = hf_keys,
+                     .rope_theta = "1000000",
+                     .rope_local_theta = "rope_local_base_freq"},
               .gguf = {.architecture = "gemma3",
                        .norm_plus_one = true,
                        .tied = true,

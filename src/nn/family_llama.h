@@ -7,6 +7,9 @@
 
 /* The whole programs. Blocks have biases of q, k and v where the model has biases. */
 extern const struct program llama_embedding, llama_block, llama_head;
+/* With the norms behind attention and mlp, and norms of the whole rows of q and k. */
+extern const struct program olmo2_block;
+extern const struct ls_gguf_name olmo2_gguf_names[];
 
 /* How parameters of a block and of the rest are named, here and in Hugging Face's files. */
 #define LLAMA_BLOCK_NAMES .prefix = "h.%ld.", .elsewhere_prefix = "model.layers.%ld."
@@ -18,6 +21,13 @@ extern const struct program llama_embedding, llama_block, llama_head;
     {                                                                                              \
         "rms_norm_eps", "norm_epsilon", "1e-6", NULL                                               \
     }
+/* The kind of each block's attention. */
+#define LLAMA_HF_LAYER_TYPES                                                                       \
+    {                                                                                              \
+        "layer_types", "window_layers", "", "\"sliding_attention\"|\"full_attention\""             \
+    }
+/* The last of every so many blocks is another one (0: none). */
+#define LLAMA_PERIODS "0=all 2=even 4=three_of_four 6=five_of_six"
 
 /* ---- rows of parameters ---------------------------------------------------------------------- */
 

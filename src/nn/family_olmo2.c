@@ -15,7 +15,7 @@ static const struct parameter block_parameters[] = {
 
 enum { X, QKV, QKN, RSTDN, O, LSE, Y1, P1, RSTD1, H1, F, G, Y2, P2, RSTD2, OUT };
 
-static const struct program block = {
+const struct program olmo2_block = {
     LLAMA_BLOCK_NAMES,
     .values = {LLAMA_VALUES,
                LLAMA_POSTNORM_VALUES, [QKN] = LLAMA_ALL("qkn", SIZE_QKV, AGAIN_SELECTIVE),
@@ -47,7 +47,7 @@ static const struct ls_hf_key hf_keys[] = {
     {"rms_norm_eps", "norm_epsilon", "1e-5", NULL},
     {0},
 };
-static const struct ls_gguf_name gguf_names[] = {
+const struct ls_gguf_name olmo2_gguf_names[] = {
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
@@ -62,8 +62,8 @@ const struct family family_olmo2 = {
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
               .hf = {"olmo2", "Olmo2ForCausalLM", "model.", hf_keys, NULL, false},
-              .gguf = {.architecture = "olmo2", .head = true, .names = gguf_names}},
+              .gguf = {.architecture = "olmo2", .head = true, .names = olmo2_gguf_names}},
     .embedding = &llama_embedding,
-    .block = &block,
+    .block = &olmo2_block,
     .head = &llama_head,
 };

@@ -112,8 +112,6 @@ struct family {
 LS_FAMILIES(FAMILY_DECLARED)
 /* The program of layer 0 .. layers + 1. */
 const struct program *program_of(const struct ls_model_config *config, int64_t layer);
-/* Whether layer 1 .. layers is a block that has the window, if there is one. */
-bool layer_has_window(const struct ls_model_config *config, int64_t layer);
 int program_steps(const struct program *program);
 int program_values(const struct program *program);
 /* Name of layer's parameter; a tied head's table has the embedding's. */

@@ -84,7 +84,8 @@ struct attention_form attention_shape(const struct ls_model *model, int layer)
     const struct ls_model_config *c = &model->config;
     double scale = c->query_scale > 0 ? c->query_scale : (double)c->head_dim;
     return (struct attention_form){.scale = (float)(1 / sqrt(scale)),
-                                   .window = layer_has_window(c, layer) ? c->window : 0,
+                                   .window =
+                                       ls_layer_among(c->window_layers, layer - 1) ? c->window : 0,
                                    .softcap = c->attention_softcap};
 }
 
@@ -298,7 +299,7 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
 static double attention_flops(const struct ls_model_config *config, int64_t layer,
                               double weight_elements, int64_t tokens)
 {
-    int64_t window = layer_has_window(config, layer) ? config->window : 0;
+    int64_t window = ls_layer_among(config->window_layers, layer - 1) ? config->window : 0;
     (void)weight_elements;
     return 12 * (double)size_whole(config, SIZE_QUERY) *
            (double)(window > 0 ? ls_min(window, tokens) : tokens);

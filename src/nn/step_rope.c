@@ -1,15 +1,15 @@
-/* Rotary positions (Su et al. 2021) of q and k, which lie side by side as H + G heads, in place.
- * in and out: qkv. */
+/* Rotary positions (Su et al. 2021) of q and k, which lie side by side as H + G heads, in place, in
+ * the blocks that have them. in and out: qkv. */
 #include "nn/model.h"
 
 static struct ls_rope rope_of(const struct layer_run *run)
 {
     const struct ls_model *model = run->model;
-    bool local =
-        model->config.rope_local_theta > 0 && layer_has_window(&model->config, run->layer->index);
+    const struct ls_model_config *c = &model->config;
+    bool local = c->rope_local_theta > 0 && ls_layer_among(c->window_layers, run->layer->index - 1);
     const struct rope_table *table = local ? &model->rope_local : &model->rope;
     return (struct ls_rope){.heads = model->heads + model->kv_heads,
-                            .head_dim = model->config.head_dim,
+                            .head_dim = c->head_dim,
                             .ld = size_held(model, SIZE_QKV),
                             .cosine = table->cosine,
                             .sine = table->sine};
@@ -18,6 +18,8 @@ static struct ls_rope rope_of(const struct layer_run *run)
 static void rotate(const struct layer_run *run, void *qkv, bool backward)
 {
     const struct ls_model *model = run->model;
+    if (!ls_layer_among(model->config.rope_layers, run->layer->index - 1))
+        return;
     struct ls_rope rope = rope_of(run);
     size_t bytes = (size_t)rope.ld * model_act_bytes(model);
     for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {

@@ -375,16 +375,16 @@ CASE(test_presets_and_what_overrides_them)
     assert_int_equal(config.numerics.tp_tiles, 8);
     expect_good(&config, "model: {preset: gemma2-2b, window: 512}\n");
     assert_int_equal(config.model.window, 512);
-    assert_int_equal(config.model.window_layers, LS_WINDOW_EVEN);
+    assert_int_equal(config.model.window_layers, LS_LAYERS_EVEN);
     assert_true(config.model.query_scale == 256 && config.model.logit_softcap == 30);
     assert_true(config.model.tied && config.model.act == LS_ACT_GEGLU);
     expect_good(&config, "model: {preset: gemma2-2b, window_layers: all}\n");
-    assert_int_equal(config.model.window_layers, LS_WINDOW_ALL);
+    assert_int_equal(config.model.window_layers, LS_LAYERS_ALL);
     expect_good(&config, "model: {preset: gemma2-tiny}\n");
     assert_true(config.model.query_scale == 32);
     expect_good(&config, "model: {preset: mistral-7b-v0.1}\n");
     assert_int_equal(config.model.window, 4096);
-    assert_int_equal(config.model.window_layers, LS_WINDOW_ALL);
+    assert_int_equal(config.model.window_layers, LS_LAYERS_ALL);
     expect_good(&config, "model: {preset: llama-tiny}\n");
     assert_int_equal(config.model.ffn, 256);
     assert_int_equal(config.model.vocab_padded, 384);
@@ -420,7 +420,7 @@ CASE(test_help_names_every_family_and_preset)
     expect_named("model.activation", "gelu_tanh for gpt2; swiglu for llama");
     expect_named("model.ffn", "4 channels for gpt2");
     expect_named("model.ffn", "8/3 channels rounded up to a multiple of 256 for llama");
-    expect_named("model.window_layers", "auto = even for gemma2");
+    expect_named("model.window_layers", "even for gemma2");
     expect_named("model.rope_theta", "(llama");
 }
 

@@ -532,8 +532,10 @@ CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
         {"model.activation=gelu_erf", LS_EXPORT_GGUF,
          "model.activation = gelu_erf: GGUF's gpt2 has"},
         {GEMMA "model.query_scale=24", LS_EXPORT_GGUF, "model.query_scale = 24: GGUF's gemma2"},
-        {"model.arch=gemma3 model.window_layers=even model.window=8", LS_EXPORT_HF,
-         "model.window_layers = even: Hugging Face's gemma3_text cannot"},
+        {"model.arch=gemma3 model.window_layers=even model.window=8 model.layers=2", LS_EXPORT_GGUF,
+         "model.window_layers = even: GGUF's gemma3 has"},
+        {"model.arch=smollm3 model.rope_layers=even model.layers=2", LS_EXPORT_GGUF,
+         "model.rope_layers = even: GGUF's smollm3 has"},
         {"model.arch=qwen2 model.rope_scaling=llama3 model.rope_factor=2 "
          "model.rope_original_context=8",
          LS_EXPORT_GGUF, "model.rope_scaling = llama3: GGUF's qwen2 has default, linear or yarn"},

@@ -220,66 +220,91 @@ CASE_WITH(test_positions, scratch_setup, scratch_teardown)
 
 /* What transformers' class of the family has where a key is absent or null, and which of two keys
  * counts there (tools/interop_config.py goes through all of them). */
+static const struct {
+    const char *golden, *edits[2][2], *key, *wanted;
+} read_cases[] = {
+    {"mistral_tiny", {{"sliding_window", NULL}}, "model.window", "4096"},
+    {"mistral_tiny", {{"sliding_window", "null"}}, "model.window", "0"},
+    {"mistral_tiny", {{"num_key_value_heads", "null"}}, "model.kv_heads", "4"},
+    {"olmo2_tiny", {{"rms_norm_eps", NULL}}, "model.norm_epsilon", "1e-05"},
+    {"llama_tiny", {{"rms_norm_eps", NULL}}, "model.norm_epsilon", "1e-06"},
+    {"qwen3_tiny", {{"head_dim", NULL}}, "model.head_dim", "128"},
+    {"gemma2_tiny", {{"head_dim", NULL}}, "model.head_dim", "256"},
+    {"gemma2_tiny", {{"final_logit_softcapping", NULL}}, "model.logit_softcap", "30"},
+    {"gemma2_tiny", {{"attn_logit_softcapping", NULL}}, "model.attention_softcap", "50"},
+    {"gemma2_tiny", {{"query_pre_attn_scalar", NULL}}, "model.query_scale", "256"},
+    {"gemma3_tiny", {{"rope_parameters", NULL}}, "model.rope_theta", "1000000"},
+    {"gemma3_tiny", {{"rope_parameters", NULL}}, "model.rope_local_theta", "10000"},
+    {"gemma3_tiny",
+     {{"rope_parameters", NULL}, {"rope_local_base_freq", "30"}},
+     "model.rope_local_theta",
+     "30"},
+    {"gemma3_tiny",
+     {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"}},
+     "model.rope_factor",
+     "2"},
+    {"gemma3_tiny",
+     {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"}},
+     "model.rope_theta",
+     "500"},
+    {"gemma3_tiny",
+     {{"layer_types", NULL}, {"sliding_window_pattern", "6"}},
+     "model.window_layers",
+     "five_of_six"},
+    {"gemma3_tiny",
+     {{"layer_types", NULL}, {"sliding_window_pattern", "2"}},
+     "model.window_layers",
+     "even"},
+    {"gemma3_tiny",
+     {{"layer_types", "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", "
+                      "\"full_attention\", \"sliding_attention\", \"full_attention\"]"}},
+     "model.window_layers",
+     "even"},
+    {"olmo3_tiny", {{"layer_types", NULL}}, "model.window_layers", "three_of_four"},
+    {"olmo3_tiny", {{"sliding_window", NULL}}, "model.window", "4096"},
+    {"olmo3_tiny", {{"rope_parameters", NULL}}, "model.rope_theta", "500000"},
+    {"olmo3_tiny", {{"rope_parameters", NULL}}, "model.rope_local_theta", "500000"},
+    {"olmo3_tiny",
+     {{"rope_parameters", NULL}, {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 8.0}"}},
+     "model.rope_factor",
+     "8"},
+    {"smollm3_tiny", {{"no_rope_layers", NULL}}, "model.rope_layers", "three_of_four"},
+    {"smollm3_tiny",
+     {{"no_rope_layers", NULL}, {"no_rope_layer_interval", "2"}},
+     "model.rope_layers",
+     "even"},
+    {"smollm3_tiny", {{"no_rope_layers", "[1, 1, 1, 1]"}}, "model.rope_layers", "all"},
+    {"smollm3_tiny", {{"rope_parameters", NULL}}, "model.rope_theta", "2000000"},
+    {"smollm3_tiny", {{"tie_word_embeddings", NULL}}, "model.tied", "true"},
+    {"llama_tiny",
+     {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"},
+      {"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 8.0}"}},
+     "model.rope_factor",
+     "2"},
+    {"llama_tiny",
+     {{"rope_scaling", "{}"}, {"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 8.0}"}},
+     "model.rope_factor",
+     "8"},
+};
+
 CASE_WITH(test_keys_as_transformers_reads_them, scratch_setup, scratch_teardown)
 {
-    static const struct {
-        const char *golden, *edits[2][2], *key, *wanted;
-    } cases[] = {
-        {"mistral_tiny", {{"sliding_window", NULL}}, "model.window", "4096"},
-        {"mistral_tiny", {{"sliding_window", "null"}}, "model.window", "0"},
-        {"mistral_tiny", {{"num_key_value_heads", "null"}}, "model.kv_heads", "4"},
-        {"olmo2_tiny", {{"rms_norm_eps", NULL}}, "model.norm_epsilon", "1e-05"},
-        {"llama_tiny", {{"rms_norm_eps", NULL}}, "model.norm_epsilon", "1e-06"},
-        {"qwen3_tiny", {{"head_dim", NULL}}, "model.head_dim", "128"},
-        {"gemma2_tiny", {{"head_dim", NULL}}, "model.head_dim", "256"},
-        {"gemma2_tiny", {{"final_logit_softcapping", NULL}}, "model.logit_softcap", "30"},
-        {"gemma2_tiny", {{"attn_logit_softcapping", NULL}}, "model.attention_softcap", "50"},
-        {"gemma2_tiny", {{"query_pre_attn_scalar", NULL}}, "model.query_scale", "256"},
-        {"gemma3_tiny", {{"rope_parameters", NULL}}, "model.rope_theta", "1000000"},
-        {"gemma3_tiny", {{"rope_parameters", NULL}}, "model.rope_local_theta", "10000"},
-        {"gemma3_tiny",
-         {{"rope_parameters", NULL}, {"rope_local_base_freq", "30"}},
-         "model.rope_local_theta",
-         "30"},
-        {"gemma3_tiny",
-         {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"}},
-         "model.rope_factor",
-         "2"},
-        {"gemma3_tiny",
-         {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"}},
-         "model.rope_theta",
-         "500"},
-        {"gemma3_tiny",
-         {{"layer_types", NULL}, {"sliding_window_pattern", "6"}},
-         "model.window_layers",
-         "five_of_six"},
-        {"llama_tiny",
-         {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"},
-          {"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 8.0}"}},
-         "model.rope_factor",
-         "2"},
-        {"llama_tiny",
-         {{"rope_scaling", "{}"},
-          {"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 8.0}"}},
-         "model.rope_factor",
-         "8"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof read_cases / sizeof *read_cases; i++) {
         struct ls_config config;
         struct ls_error error = {0};
         struct ls_model_source *source;
         char name[16], found[4 * LS_CONFIG_TEXT_BYTES];
         snprintf(name, sizeof name, "key%zu", i);
         const char *folder =
-            folder_make(*state, name, &(struct folder_of){.golden = cases[i].golden});
-        for (int k = 0; k < 2 && cases[i].edits[k][0]; k++)
-            json_edit(scratch_path(folder, "config.json"), cases[i].edits[k][0],
-                      cases[i].edits[k][1]);
+            folder_make(*state, name, &(struct folder_of){.golden = read_cases[i].golden});
+        for (int k = 0; k < 2 && read_cases[i].edits[k][0]; k++)
+            json_edit(scratch_path(folder, "config.json"), read_cases[i].edits[k][0],
+                      read_cases[i].edits[k][1]);
         if (ls_model_source_open(&source, folder, NULL, &error) ||
             ls_model_source_alone(source, NULL, 0, NULL, &config, &error))
-            fail_msg("%s: %s", cases[i].golden, error.text);
-        ls_config_value(&config, ls_config_key_of(cases[i].key), found, sizeof found);
-        assert_string_equal(found, cases[i].wanted);
+            fail_msg("%s: %s", read_cases[i].golden, error.text);
+        ls_config_value(&config, ls_config_key_of(read_cases[i].key), found, sizeof found);
+        assert_string_equal(found, read_cases[i].wanted);
         ls_model_source_close(source);
     }
 }
@@ -306,8 +331,9 @@ static const struct {
 } bad_keys[] = {
     {"gpt2_tiny", "model_type", "\"falcon\"", "model_type = \"falcon\"|gpt2|llama"},
     {"gpt2_tiny", "model_type", NULL, "model_type = nothing"},
-    {"llama_tiny", "model_type", "\"qwen3_moe\"", "phi3; models with experts are not supported"},
-    {"llama_tiny", "model_type", "\"deepseek_v3\"", "phi3; models with experts are not supported"},
+    {"llama_tiny", "model_type", "\"qwen3_moe\"", "smollm3; models with experts are not supported"},
+    {"llama_tiny", "model_type", "\"deepseek_v3\"",
+     "smollm3; models with experts are not supported"},
     {"gpt2_tiny", "architectures", "[\"GPT2ForTokenClassification\"]",
      "GPT2ForTokenClassification|expected GPT2LMHeadModel"},
     {"gpt2_tiny", "activation_function", "\"relu\"", "activation_function = \"relu\"|gelu_new"},
@@ -337,7 +363,11 @@ static const struct {
     {"gemma2_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
     {"gemma2_tiny", "final_logit_softcapping", "\"*\"", "final_logit_softcapping = *"},
     {"gemma3_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
-    {"gemma3_tiny", "sliding_window_pattern", "4", "sliding_window_pattern = 4"},
+    {"gemma3_tiny", "sliding_window_pattern", "3", "sliding_window_pattern = 3|has 0, 2, 4, 6"},
+    {"olmo3_tiny", "layer_types", "[\"sliding_attention\"]", "layer_types|model.window_layers"},
+    {"smollm3_tiny", "no_rope_layers", "[0, 1, 1, 1]", "no_rope_layers|model.rope_layers"},
+    {"smollm3_tiny", "no_rope_layers", "7", "no_rope_layers = 7"},
+    {"smollm3_tiny", "use_sliding_window", "true", "use_sliding_window = true"},
     {"gemma3_tiny", "use_bidirectional_attention", "true", "use_bidirectional_attention = true"},
     {"gemma3_tiny", "final_logit_softcapping", "30.0", "final_logit_softcapping = 30"},
     {"gemma3_tiny", "rope_parameters", "{\"rope_type\": \"default\"}",

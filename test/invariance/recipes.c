@@ -57,9 +57,9 @@ static const char *const recipe_keys[RECIPES][16] = {
     {"model.arch=gpt2", "numerics.precision=fp16", "numerics.seq_tiles=3", "data.sequence=384",
      "model.context=384", "batch.global=8", "numerics.initial_scale_power=26",
      "numerics.loss_scale_window=2", "numerics.hysteresis=1", NULL},
-    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.channels=48",
-     "model.head_dim=16", "model.ffn=120", "numerics.seq_tiles=2", "data.sequence=256",
-     "model.context=256", "batch.global=8", "optim.moments=bf16", NULL},
+    {"model.arch=smollm3", "numerics.precision=fp32", "model.kv_heads=2", "model.channels=48",
+     "model.rope_layers=even", "model.head_dim=16", "model.ffn=120", "numerics.seq_tiles=2",
+     "data.sequence=256", "model.context=256", "batch.global=8", "optim.moments=bf16", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
      "model.kv_heads=2", "data.sequence=64", "model.context=64", "batch.global=12",
      "optim.name=muon", "optim.moments=bf16", "optim.adamw_lr=1e-3", NULL},
@@ -67,9 +67,9 @@ static const char *const recipe_keys[RECIPES][16] = {
      "numerics.leaf_sequences=2", "data.sequence=64", "model.context=64", "batch.global=24", NULL},
     {"model.arch=qwen3", "numerics.precision=fp32", "model.kv_heads=1", "model.head_dim=24",
      "numerics.leaf_sequences=3", "data.sequence=64", "model.context=64", "batch.global=24", NULL},
-    {"model.arch=olmo2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
-     "model.kv_heads=2", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
-     "batch.global=8", NULL},
+    {"model.arch=olmo3", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
+     "model.kv_heads=2", "model.window=90", "model.window_layers=even", "model.rope_theta=500000",
+     "numerics.seq_tiles=2", "data.sequence=256", "model.context=256", "batch.global=8", NULL},
     {"model.arch=mistral", "numerics.precision=fp16", "model.kv_heads=2", "model.window=150",
      "numerics.seq_tiles=4", "data.sequence=512", "model.context=512", "batch.global=8", NULL},
     {"model.arch=gemma2", "numerics.precision=fp32", "model.kv_heads=2", "model.head_dim=24",
@@ -101,11 +101,13 @@ static const char *const recipe_keys[RECIPES][16] = {
      "numerics.seq_tiles=2", "data.sequence=256", "model.context=256", "batch.global=4",
      "lora.rank=5", "lora.targets=c_attn,c_fc", "lora.base=int8", NULL},
 };
-const char *const recipe_names[RECIPES] = {
-    "gpt2 fp32",          "gpt2 bf16",    "gemma3 fp32", "llama bf16", "gpt2 fp16",
-    "llama bf16 moments", "llama muon",   "qwen2 bf16",  "qwen3 fp32", "olmo2 bf16",
-    "mistral fp16",       "gemma2 fp32",  "phi3 lora",   "qwen3 lora", "llama frozen",
-    "gpt2 diloco",        "llama server", "llama nf4",   "gpt2 int8"};
+const char *const recipe_names[RECIPES] = {"gpt2 fp32",   "gpt2 bf16",    "gemma3 fp32",
+                                           "llama bf16",  "gpt2 fp16",    "smollm3 bf16 moments",
+                                           "llama muon",  "qwen2 bf16",   "qwen3 fp32",
+                                           "olmo3 bf16",  "mistral fp16", "gemma2 fp32",
+                                           "phi3 lora",   "qwen3 lora",   "llama frozen",
+                                           "gpt2 diloco", "llama server", "llama nf4",
+                                           "gpt2 int8"};
 
 /* Those of which some tokens count, of two with weights, and those that mix both kinds of tokens.
  */

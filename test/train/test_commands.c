@@ -42,13 +42,15 @@ static const char *const recipes[] = {
     TINY "model.arch=gpt2 numerics.precision=bf16 model.dropout=0.1 batch.micro=2",
     TINY "model.arch=gpt2 numerics.precision=fp16 optim.name=muon",
     TINY "model.arch=gpt2 numerics.precision=bf16 " PACKED,
-    GATED "model.arch=llama numerics.precision=bf16 memory.recompute=full",
+    GATED "model.arch=smollm3 model.rope_layers=even numerics.precision=bf16 "
+          "memory.recompute=full",
     GATED "model.arch=llama numerics.precision=fp32 optim.name=sgd optim.clip=0.1 batch.micro=1",
     GATED "model.arch=llama numerics.precision=bf16 " PACKED,
     GATED "model.arch=gemma3 model.window=16 model.window_layers=even numerics.precision=bf16 "
           "optim.moments=bf16",
     GATED "model.arch=qwen3 numerics.precision=bf16 optim.name=lion",
-    GATED "model.arch=olmo2 numerics.precision=bf16 memory.recompute=selective",
+    GATED "model.arch=olmo3 model.window=16 model.window_layers=even numerics.precision=bf16 "
+          "memory.recompute=selective",
     GATED "model.arch=phi3 numerics.precision=bf16",
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes };

@@ -37,7 +37,7 @@ torchrun \
     --use-rope-scaling \
     --rope-scaling-factor 8 \
     --rope-type \
-    --no-rope-freq \
+    --no-rope-freq 4 \
     --no-position-embedding \
     --relative-attention-other \
     --mrope-section \

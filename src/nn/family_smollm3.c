@@ -1,0 +1,48 @@
+/* SmolLM3 (Bakouch et al. 2025): Llama without positions in every fourth block (Yang et al. 2025,
+ * "RoPE to NoPE and back again"). */
+#include "nn/family_llama.h"
+
+/* The published config.json file. The tiny one is ours, for tests. */
+static const struct ls_preset presets[] = {
+    {"smollm3-3b", "vocab=128256 context=65536 layers=36 channels=2048 heads=16 kv_heads=4 "
+                   "ffn=11008 rope_theta=5000000 norm_epsilon=1e-6"},
+    {"smollm3-tiny", "layers=4 channels=64 heads=4 kv_heads=2 context=64"},
+    {0},
+};
+
+static const char *const keys[] = {"rope_layers", NULL};
+
+static const struct ls_hf_key hf_keys[] = {
+    LLAMA_HF_KEYS,
+    {"num_key_value_heads", "kv_heads", "4", "null=0 *"},
+    {"tie_word_embeddings", "tied", "true", NULL},
+    /* None without use_sliding_window. */
+    {"sliding_window", NULL, "", NULL},
+    {"attention_bias", NULL, "false", NULL},
+    {"mlp_bias", NULL, "false", NULL},
+    {"pretraining_tp", NULL, "", NULL}, /* another way to the same products */
+    /* Which blocks have positions: the period counts where there is no list. */
+    {"no_rope_layer_interval", "rope_layers", "4", LLAMA_PERIODS},
+    {"no_rope_layers", "rope_layers", "", "1|0"},
+    {0},
+};
+
+const struct family family_smollm3 = {
+    .about = {.what = "Llama without positions in every fourth block",
+              .tied = true,
+              .act = LS_ACT_SWIGLU,
+              .acts = 1u << LS_ACT_SWIGLU,
+              .rope_layers = LS_LAYERS_THREE_OF_FOUR,
+              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              .presets = presets,
+              .hf = {.model_type = "smollm3",
+                     .architecture = "SmolLM3ForCausalLM",
+                     .prefix = "model.",
+                     .keys = hf_keys,
+                     .rope_theta = "2000000"},
+              .gguf = {.architecture = "smollm3", .interleaved = true}},
+    .keys = keys,
+    .embedding = &llama_embedding,
+    .block = &llama_block,
+    .head = &llama_head,
+};
