@@ -22,28 +22,33 @@ void ls_digest_piece(struct ls_digest *digest, const char *name, int64_t row, in
     ls_digest_merge(digest, &(struct ls_digest){hash.low64, hash.high64});
 }
 
-/* Bijective on 64 bits with good avalanche (the finalizer of MurmurHash3, Appleby). */
-static inline uint64_t mix(uint64_t x)
+/* Each of a float's two rounds is the finalizer of MurmurHash3 (Appleby), bijective on 64 bits: a
+ * fold before, between and behind two products. */
+static inline uint64_t fold(uint64_t x)
 {
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdu;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53u;
-    return x ^ (x >> 33);
+    return x ^ x >> 33;
 }
 
+/* Of a word that is folded already; the result is not folded yet. */
+static inline uint64_t multiply(uint64_t x)
+{
+    return fold(x * 0xff51afd7ed558ccdu) * 0xc4ceb9fe1a85ec53u;
+}
+
+/* The second round begins with what the first one ended with, and the key: fold(fold(x) ^ k) is
+ * x ^ fold(k). */
 WIDER static struct ls_digest floats_digest(XXH128_hash_t key, int64_t first, int64_t count,
                                             const float *values)
 {
-    uint64_t low = 0, high = 0;
-    for (int64_t i = 0; i < count; i++) {
+    const uint64_t step = 0x9e3779b97f4a7c15u, second = fold(key.high64);
+    uint64_t low = 0, high = 0, place = key.low64 + (uint64_t)first * step;
+    /* An odd factor keeps indices apart; the value is added to both halves of the word. */
+    for (int64_t i = 0; i < count; i++, place += step) {
         uint32_t bits;
         memcpy(&bits, values + i, sizeof bits);
-        /* An odd factor keeps indices apart; the value is added to both halves of the word. */
-        uint64_t place = key.low64 + (uint64_t)(first + i) * 0x9e3779b97f4a7c15u;
-        uint64_t x = mix(place ^ ((uint64_t)bits << 32 | bits));
-        low += x;
-        high += mix(x ^ key.high64);
+        uint64_t x = multiply(fold(place ^ ((uint64_t)bits << 32 | bits)));
+        low += fold(x);
+        high += fold(multiply(x ^ second));
     }
     return (struct ls_digest){low, high};
 }

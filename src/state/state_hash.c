@@ -9,46 +9,68 @@ static bool alike_over(const struct ls_param *param, const char *axis)
     return !ls_placement_cuts(param->spec.placement[ls_mesh_axis(&param->spec.mesh, axis)]);
 }
 
-struct digesting {
-    struct ls_state *state;
-    bool beside;
-    int i, array;
-    char prefix[STATE_PREFIX_BYTES];
-    struct ls_digest digest;
-};
-
 static void values_round(enum ls_dtype act, int64_t count, float *values)
 {
     for (int64_t i = 0; i < count && act != LS_F32; i++)
         values[i] = ls_half_to_f32(act, ls_f32_to_half(act, values[i]));
 }
 
+void state_held_add(const struct ls_state *state, bool beside, const struct state_share *which,
+                    void *values, struct state_held *held)
+{
+    const struct ls_params *params = state->params;
+    const struct ls_param *param = &params->list[which->param];
+    struct ls_ops alone = {.threads = 1};
+    struct ls_digest digest = {0, 0};
+    char prefix[STATE_PREFIX_BYTES];
+    int set = params->units[param->unit].set;
+    state_prefix(&state->optimizer.config, param, which->array, prefix);
+    if (param->blocks) /* what is computed with */
+        values_round(state->layout->numerics.act, which->count, values);
+    ls_param_digest(param, beside ? &alone : state->ops, prefix,
+                    state->slices[which->param].part->first + which->first, which->count,
+                    ls_state_type(state, which->array), values, &digest);
+    ls_digest_merge(&held->all[set], &digest);
+    if (param->owned)
+        ls_digest_merge(&held->owned[set], &digest);
+    if (alike_over(param, "tp") && alike_over(param, "sharers"))
+        ls_digest_merge(&held->alike, &digest);
+    else if (alike_over(param, "sharers"))
+        ls_digest_merge(&held->sharers, &digest);
+    if (which->param == params->shared_param)
+        ls_digest_merge(&held->tied, &digest);
+}
+
+struct digesting {
+    struct ls_state *state;
+    bool beside;
+    struct state_share except;
+    struct state_held *held;
+};
+
+/* Of a piece the elements [first, end), as far as it has them. */
+static void elements_digest(const struct digesting *d, const struct ls_slice_piece *piece,
+                            int64_t first, int64_t end)
+{
+    first = ls_max(first, piece->from);
+    end = ls_min(end, piece->from + piece->count);
+    const struct state_share which = {d->except.param, d->except.array, first, end - first};
+    size_t bytes = ls_dtype_bytes(ls_state_type(d->state, which.array));
+    if (first < end)
+        state_held_add(d->state, d->beside, &which,
+                       (char *)piece->values + (size_t)(first - piece->from) * bytes, d->held);
+}
+
 static int piece_digest(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
-    struct digesting *d = user;
-    struct ls_ops alone = {.threads = 1};
+    const struct digesting *d = user;
     int status = d->beside ? LS_OK : ls_queue_synchronise(&d->state->ops->queue, error);
     if (status)
         return status;
-    const struct ls_param *param = &d->state->params->list[d->i];
-    if (param->blocks) /* what is computed with */
-        values_round(d->state->layout->numerics.act, piece->count, piece->values);
-    ls_param_digest(param, d->beside ? &alone : d->state->ops, d->prefix,
-                    d->state->slices[d->i].part->first + piece->from, piece->count,
-                    ls_state_type(d->state, d->array), piece->values, &d->digest);
+    elements_digest(d, piece, 0, d->except.first);
+    elements_digest(d, piece, d->except.first + d->except.count, INT64_MAX);
     ls_progress();
     return LS_OK;
-}
-
-static int slice_digest(struct ls_state *state, bool beside, int i, int array,
-                        struct ls_digest *digest, struct ls_error *error)
-{
-    struct digesting digesting = {.state = state, .beside = beside, .i = i, .array = array};
-    state_prefix(&state->optimizer.config, &state->params->list[i], array, digesting.prefix);
-    int status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_READS,
-                                      piece_digest, &digesting, error);
-    *digest = digesting.digest;
-    return status;
 }
 
 struct ls_digest state_position(const struct ls_state *state)
@@ -66,38 +88,33 @@ struct ls_digest state_position(const struct ls_state *state)
     return position;
 }
 
-int state_digest(struct ls_state *state, bool beside, const struct ls_digest *position,
-                 struct state_held *held, struct ls_error *error)
+void state_held_init(const struct ls_state *state, const struct ls_digest *position,
+                     struct state_held *held)
 {
     *held = (struct state_held){0};
-    int status = beside ? LS_OK : ls_queue_synchronise(&state->ops->queue, error);
-    if (status)
-        return status;
-    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer.config); s++) {
-        for (int i = 0; i < state->params->count; i++) {
-            const struct ls_param *param = &state->params->list[i];
-            int set = state->params->units[param->unit].set;
-            struct ls_digest digest;
-            if (s >= ls_state_arrays(state, param))
-                continue;
-            status = slice_digest(state, beside, i, s, &digest, error);
-            if (status)
-                return status;
-            ls_digest_merge(&held->all[set], &digest);
-            if (param->owned)
-                ls_digest_merge(&held->owned[set], &digest);
-            if (alike_over(param, "tp") && alike_over(param, "sharers"))
-                ls_digest_merge(&held->alike, &digest);
-            else if (alike_over(param, "sharers"))
-                ls_digest_merge(&held->sharers, &digest);
-            if (i == state->params->shared_param)
-                ls_digest_merge(&held->tied, &digest);
-        }
-    }
     ls_digest_merge(&held->all[0], position);
     if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
         ls_digest_merge(&held->owned[0], position);
-    return LS_OK;
+}
+
+int state_held_rest(struct ls_state *state, bool beside, const struct state_share *except,
+                    struct state_held *held, struct ls_error *error)
+{
+    const int params = state->params->count;
+    const int last = ls_optimizer_states_most(&state->optimizer.config);
+    int status = beside ? LS_OK : ls_queue_synchronise(&state->ops->queue, error);
+    for (int array = LS_STATE_PARAMETERS, at = 0; array < last; array++)
+        for (int i = 0; i < params && !status; i++, at++) {
+            struct digesting digesting = {state, beside, {i, array, 0, 0}, held};
+            if (array >= ls_state_arrays(state, &state->params->list[i]))
+                continue;
+            if (except && except[at].count > 0)
+                digesting.except = except[at];
+            if (digesting.except.count < state->slices[i].part->count)
+                status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1,
+                                              LS_READS, piece_digest, &digesting, error);
+        }
+    return status;
 }
 
 /* ---- ranks that must hold the same ----------------------------------------------------------- */
@@ -208,6 +225,7 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
 {
     struct state_held held;
     const struct ls_digest position = state_position(state);
-    int status = state_digest(state, false, &position, &held, error);
+    state_held_init(state, &position, &held);
+    int status = state_held_rest(state, false, NULL, &held, error);
     return state_hash_agree(state, state->step, &held, status, digest, error);
 }

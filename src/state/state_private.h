@@ -18,15 +18,16 @@ struct state_of_rank {
     const struct ls_optim_config *optim;
     int64_t rank;
 };
-/* What this rank writes of one of the two parts: entry i is the elements [first, first + count) of
- * the rank's slice of that parameter's array. */
+/* The elements [first, first + count) of the rank's slice of a parameter's array. */
+struct state_share {
+    int param, array;
+    int64_t first, count;
+};
+/* What this rank writes of one of the two parts. */
 struct state_listing {
     struct ls_tensor_entry *entries; /* [count] */
     struct ls_tensor_box *boxes;     /* with the tensors' names */
-    struct state_share {
-        int param, array;
-        int64_t first, count;
-    } * shares;
+    struct state_share *shares;
     struct state_name {
         char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], fqn[LS_PARAM_NAME_MAX + 1];
     } * names;
@@ -62,17 +63,25 @@ struct state_held {
 };
 /* Local. Of the counters and the loss scale: a step changes them before the arrays. */
 struct ls_digest state_position(const struct ls_state *state);
-/* Local. Of all arrays, and that. `beside`: as below. */
-int state_digest(struct ls_state *state, bool beside, const struct ls_digest *position,
-                 struct state_held *held, struct ls_error *error);
+/* Local. Begins with what state_position gave. */
+void state_held_init(const struct ls_state *state, const struct ls_digest *position,
+                     struct state_held *held);
+/* Local. Adds these elements, the first of which is at values. Rounds in place what a matrix in
+ * blocks is visited as. `beside`: as of state_parts_write. */
+void state_held_add(const struct ls_state *state, bool beside, const struct state_share *which,
+                    void *values, struct state_held *held);
+/* Local. Adds all elements of the rank's slices but except[array + 1][param]; NULL: all. */
+int state_held_rest(struct ls_state *state, bool beside, const struct state_share *except,
+                    struct state_held *held, struct ls_error *error);
 /* Collective. The hash of ls_state_hash from what each rank had after that step, if status is good
  * on all. */
 int state_hash_agree(const struct ls_state *state, int64_t step, const struct state_held *held,
                      int status, struct ls_digest *digest, struct ls_error *error);
 /* Local. This rank's share of all parts. `beside`: by a thread beside the rank's, which nothing of
- * the state lies in a tier for. */
+ * the state lies in a tier for. held (NULL: nobody asks) gets all that the rank holds: what is
+ * written is read once for both. */
 int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,
-                      struct ls_error *error);
+                      struct state_held *held, struct ls_error *error);
 /* Local. A checkpoint of that step stands in train.out: rank 0 prunes to train.keep. */
 void state_saved(struct ls_state *state, int64_t step);
 /* Local. Waits for the thread that still reads the state, if there is one. */

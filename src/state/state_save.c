@@ -123,33 +123,43 @@ int state_listing_init(struct state_listing *list, const struct state_of_rank *o
                                 most);
 }
 
+/* Read once, then taken from the core's own cache. */
+enum { CHUNK_BYTES = LS_FILE_STRAIGHT_BYTES };
+
 struct appending {
     struct ls_state *state;
     struct ls_safetensors_writer *writer;
     const struct state_share *share;
     size_t bytes; /* of an element */
     bool beside;
+    struct state_held *held;
 };
 
 static int piece_append(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
     const struct appending *a = user;
-    int64_t first = ls_max(piece->from, a->share->first);
-    int64_t end = ls_min(piece->from + piece->count, a->share->first + a->share->count);
-    if (first >= end)
+    struct state_share chunk = *a->share;
+    int64_t end = ls_min(piece->from + piece->count, chunk.first + chunk.count);
+    chunk.first = ls_max(piece->from, chunk.first);
+    if (chunk.first >= end)
         return LS_OK;
-    ls_progress();
     int status = a->beside ? LS_OK : ls_queue_synchronise(&a->state->ops->queue, error);
-    if (status)
-        return status;
-    return ls_safetensors_writer_append(
-        a->writer, (const char *)piece->values + (size_t)(first - piece->from) * a->bytes,
-        (size_t)(end - first) * a->bytes, error);
+    for (; chunk.first < end && !status; chunk.first += chunk.count) {
+        void *values = (char *)piece->values + (size_t)(chunk.first - piece->from) * a->bytes;
+        chunk.count = ls_min(end - chunk.first, CHUNK_BYTES / (int64_t)a->bytes);
+        ls_progress();
+        status =
+            ls_safetensors_writer_append(a->writer, values, (size_t)chunk.count * a->bytes, error);
+        if (!status && a->held)
+            state_held_add(a->state, a->beside, &chunk, values, a->held);
+    }
+    return status;
 }
 
-/* Local. */
+/* Local. written[array + 1][param] gets what is. */
 static int part_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint,
-                      enum ls_checkpoint_part part, bool beside, struct ls_error *error)
+                      enum ls_checkpoint_part part, bool beside, struct state_held *held,
+                      struct state_share *written, struct ls_error *error)
 {
     const struct state_of_rank of = {&state->layout->model, state->params, &state->optimizer.config,
                                      state->rank};
@@ -162,9 +172,11 @@ static int part_write(struct ls_state *state, struct ls_checkpoint_writer *check
                                             &writer, error);
     while (!status && writer && (next = ls_safetensors_writer_next(writer))) {
         const struct state_share *share = &list.shares[next - list.entries];
-        struct appending appending = {state, writer, share, ls_dtype_bytes(next->dtype), beside};
+        struct appending appending = {state,  writer, share, ls_dtype_bytes(next->dtype),
+                                      beside, held};
         status = ls_slice_visit_array(&state->optimizer, &state->slices[share->param],
                                       share->array + 1, LS_READS, piece_append, &appending, error);
+        written[(share->array + 1) * state->params->count + share->param] = *share;
         LS_ASSERT(status || ls_safetensors_writer_next(writer) != next);
     }
     if (!status && writer)
@@ -185,10 +197,18 @@ void state_layout_text(const struct ls_layout *layout, char *text, size_t bytes)
 }
 
 int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,
-                      struct ls_error *error)
+                      struct state_held *held, struct ls_error *error)
 {
-    int status = part_write(state, checkpoint, LS_CKPT_MODEL, beside, error);
-    return status ? status : part_write(state, checkpoint, LS_CKPT_OPTIMIZER, beside, error);
+    size_t arrays = 1 + (size_t)ls_optimizer_states_most(&state->optimizer.config);
+    struct state_share *written = calloc(arrays * (size_t)state->params->count, sizeof *written);
+    int status = written ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for what is saved");
+    for (int part = LS_CKPT_MODEL; part <= LS_CKPT_OPTIMIZER && !status; part++)
+        status = part_write(state, checkpoint, (enum ls_checkpoint_part)part, beside, held, written,
+                            error);
+    if (!status && held)
+        status = state_held_rest(state, beside, written, held, error);
+    free(written);
+    return status;
 }
 
 int state_about(const struct ls_state *state, const struct ls_digest *hash,
@@ -220,23 +240,22 @@ int state_about(const struct ls_state *state, const struct ls_digest *hash,
     return status;
 }
 
-/* Collective. The hash, if it is not given, is made while the disk takes what was written. */
+/* Collective. The hash, if it is not given, is made of what is written. */
 static int checkpoint_write(struct ls_state *state, const struct ls_digest *hash,
                             struct state_about *about, struct ls_error *error)
 {
     const struct ls_digest position = state_position(state);
     struct ls_digest made;
-    struct state_held held = {0};
+    struct state_held held;
     struct ls_checkpoint_writer *writer;
     int status = ls_checkpoint_writer_open(&writer, state->config->train.out, &about->state, -1,
                                            LS_CKPT_SHARED, ls_state_world(state), NULL, error);
     if (status)
         return status;
     status = ls_queue_synchronise(&state->ops->queue, error);
+    state_held_init(state, &position, &held);
     if (!status)
-        status = state_parts_write(state, writer, false, error);
-    if (!status && !hash)
-        status = state_digest(state, false, &position, &held, error);
+        status = state_parts_write(state, writer, false, hash ? NULL : &held, error);
     if (!hash) {
         status = state_hash_agree(state, state->step, &held, status, &made, error);
         ls_digest_hex(&made, about->hash);

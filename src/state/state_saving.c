@@ -13,7 +13,6 @@ struct ls_saving {
     char folder[PATH_MAX];       /* where older ones go: of the first rank of a machine, else "" */
     int64_t newest;              /* the step of the one that stays */
     struct ls_progress progress; /* of the thread */
-    struct ls_digest position;   /* of the state */
     struct state_held held;      /* of which the hash is made when it gets its name, */
     bool hashed;                 /* if that was not given */
     struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
@@ -44,10 +43,9 @@ static void copy(struct ls_saving *saving, bool beside)
     int status = saving->folder[0]
                      ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
                      : LS_OK;
-    if (!status && !saving->hashed)
-        status = state_digest(saving->state, beside, &saving->position, &saving->held, &error);
     if (!status)
-        status = state_parts_write(saving->state, saving->memory, beside, &error);
+        status = state_parts_write(saving->state, saving->memory, beside,
+                                   saving->hashed ? NULL : &saving->held, &error);
     if (!status)
         status = ls_checkpoint_writer_sync(saving->memory, &error);
     if (!status && saving->disk)
@@ -111,6 +109,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     double start_s = ls_now_s();
     struct ls_comm *world = ls_state_world(state);
     struct ls_saving *saving = calloc(1, sizeof *saving);
+    struct ls_digest position;
     int status = saving ? state_about(state, hash, &saving->about, error)
                         : ls_error_set(error, LS_ENOMEM, "no memory to save the state");
     LS_ASSERT(!state->saving && (hash || !stored));
@@ -119,7 +118,8 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
         saving->state = state;
         saving->newest = newest;
         saving->hashed = hash != NULL;
-        saving->position = state_position(state);
+        position = state_position(state);
+        state_held_init(state, &position, &saving->held);
         if (ls_comm_first_on_machine(world))
             snprintf(saving->folder, sizeof saving->folder, "%s", folder);
         pthread_mutex_init(&saving->lock, NULL);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "../support/suite.h"
 #include "../support/wrapped.h"
@@ -105,6 +106,45 @@ CASE(test_digest_commutes_and_sees_place)
     ls_digest_piece(&moved, "w", 0, 0, "def", 3);
     assert_memory_equal(&ab, &ba, sizeof ab);
     assert_memory_not_equal(&ab, &moved, sizeof ab);
+}
+
+static uint64_t murmur_finalizer(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 33;
+}
+
+/* The definition, float by float. */
+static struct ls_digest floats_plain(const char *name, int64_t first, int64_t count,
+                                     const float *values)
+{
+    XXH128_hash_t key = XXH3_128bits(name, strlen(name));
+    struct ls_digest digest = {0, 0};
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, values + i, sizeof bits);
+        uint64_t place = key.low64 + (uint64_t)(first + i) * 0x9e3779b97f4a7c15u;
+        uint64_t x = murmur_finalizer(place ^ ((uint64_t)bits << 32 | bits));
+        digest.low += x;
+        digest.high += murmur_finalizer(x ^ key.high64);
+    }
+    return digest;
+}
+
+CASE(test_digest_of_floats_is_its_definition)
+{
+    float values[100];
+    struct ls_philox_key key = ls_philox_key_of(7, "values");
+    ls_normal_fill(key, 0, 100, 0, 1, values);
+    for (int count = 0; count <= 100; count++) {
+        const int64_t first = ((int64_t)1 << 33) - 50;
+        struct ls_digest digest = {0, 0}, plain = floats_plain("w", first, count, values);
+        ls_digest_floats(&digest, "w", first, count, values);
+        assert_memory_equal(&digest, &plain, sizeof plain);
+    }
 }
 
 CASE(test_digest_of_floats_sees_value_place_and_name)
