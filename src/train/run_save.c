@@ -198,6 +198,8 @@ int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct l
         ls_saving_cancel(snapshots->storing);
     if (!status)
         status = stored(run, false, error);
+    if (!status && saves && !last && snapshots->storing)
+        snapshots_held_up(snapshots);
     run->owed = run->owed || saves;
     if (!status && !last)
         status = snapshot(run, error);

@@ -234,6 +234,7 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     if (!status && snapshots->stores) { /* of a snapshot that was refused it says what failed */
         snapshots->storing = saving;
         snapshots->stored_s = snapshots->begun_s;
+        snapshots->held_up = 0;
     } else {
         ls_saving_free(saving);
     }
@@ -257,6 +258,16 @@ int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, doub
     snapshots->storing = NULL;
     ls_saving_free(saving);
     return status;
+}
+
+void snapshots_held_up(struct snapshots *snapshots)
+{
+    if (++snapshots->held_up == 2)
+        ls_log(snapshots->log, LS_LOG_WARNING,
+               "the checkpoint of step %ld is still being written to %s after %.3g s, and two more "
+               "were due since: steps go on without them. Look at the disk",
+               (long)ls_saving_step(snapshots->storing), snapshots->trainer->config.train.out,
+               ls_now_s() - snapshots->stored_s);
 }
 
 void snapshots_outdated(struct snapshots *snapshots)

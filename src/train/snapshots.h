@@ -22,6 +22,7 @@ struct snapshots {
     struct ls_saving *storing;  /* on its way to train.out, or NULL */
     bool stores;                /* the newest is to be */
     bool refused;               /* the memory had no room for the last one */
+    int held_up;                /* checkpoints that were due since storing began */
     double begun_s, stored_s;   /* when newest and storing began; 0: none has */
     double cost_s;              /* of the last one that was named, on this rank; 0: none was */
     double every_s;             /* snapshot.every=auto: between two of them; 0: not known yet */
@@ -53,6 +54,9 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error);
  * written; -1: there is none. wait: for one that is under way. save_s: since it began. */
 int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
                      struct ls_error *error);
+/* Local. Another checkpoint is due while one is on its way. The second time is a warning: the disk
+ * is slow, or hangs. */
+void snapshots_held_up(struct snapshots *snapshots);
 /* Local. A checkpoint of train.out is complete: if no snapshots are taken, that which the run went
  * on from is removed. */
 void snapshots_outdated(struct snapshots *snapshots);

@@ -434,10 +434,13 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
     return true;
 }
 
+#define AWAIT                                                                                      \
+    "until_so() { until eval \"$1\"; do kill -0 $! || exit 9; sleep 0.1; done; }\n"                \
+    "await() { until_so \"grep -q '$1' full.log\"; }\n"
+
 /* Fills the disk under a run, waits until that is said, and makes room again. */
 #define FULL_AND_ROOM                                                                              \
-    "await() {\n"                                                                                  \
-    "    until grep -q \"$1\" full.log; do kill -0 $! || exit 9; sleep 0.1; done; }\n"             \
+    AWAIT                                                                                          \
     "await 'step 1/'; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"                        \
     "await 'without records in metrics.jsonl'\n"                                                   \
     "await 'without records in the TensorBoard events'\n"                                          \
@@ -483,6 +486,64 @@ CASE(test_the_last_checkpoint_on_a_full_disk)
     assert_non_null(strstr(output, "No space left on device"));
     assert_null(strstr(output, ".tmp\n"));
     assert_non_null(strstr(output, "\nstep-00000003\n"));
+}
+
+/* ---- a disk that is read only ---------------------------------------------------------------- */
+
+#define MADE_READ_ONLY "until_so 'mount -o remount,ro,bind $c 2> /dev/null'\n"
+
+/* The system refuses checkpoints, takes them again, and refuses the last one. */
+#define READ_ONLY_TWICE                                                                            \
+    AWAIT                                                                                          \
+    "await 'saved disk/run/checkpoints'\n"                                                         \
+    "c=disk/run/checkpoints; mount --bind $c $c\n" MADE_READ_ONLY                                  \
+    "await 'no checkpoint of step'\n"                                                              \
+    "$L ckpt verify disk/run > verified 2>&1 || exit 8\n"                                          \
+    "mount -o remount,rw,bind $c\n"                                                                \
+    "until_so \"sed '1,/no checkpoint of step/d' full.log | grep -q ' saved "                      \
+    "disk/run'\"\n" MADE_READ_ONLY "kill -TERM $!; wait $!; code=$?; tail -1 full.log\n"           \
+    "$L ckpt verify disk/run > verified 2>&1 || exit 6\n"                                          \
+    "exit $code\n"
+
+CASE(test_a_disk_that_becomes_read_only)
+{
+    if (!on_small_disk(24000,
+                       "$L train $C train.out=disk/run train.steps=1000000 train.save_every=20 "
+                       "> full.log 2>&1 &\n" READ_ONLY_TWICE,
+                       ls_exit_code(LS_EIO), "no checkpoint of step "))
+        skip();
+    expect("grep 'no checkpoint of step' full.log | head -1", 0,
+           "The run continues and tries again when the next one is due");
+    assert_non_null(strstr(output, "(the newest is that of step "));
+    assert_non_null(strstr(output, "disk/run/checkpoints/step-"));
+    assert_non_null(strstr(output, "Read-only file system"));
+}
+
+/* A run that is read where nothing can be written; one that would write there ends, with a reason.
+ */
+CASE(test_a_run_on_a_read_only_disk)
+{
+    static const char made[] = "mkdir disk/memory; $L train $C train.out=disk/run train.steps=2 "
+                               "> /dev/null 2>&1 || exit 9\nmount -o remount,ro disk\n";
+    static const struct {
+        const char *line, *words;
+        int status;
+    } cases[] = {
+        {"$L eval disk/run --samples 4 && $L ckpt verify disk/run", "step 2", LS_OK},
+        {"$L train $C train.out=disk/run train.resume=auto train.steps=3", "disk/run", LS_EIO},
+        {"$L train $C train.out=disk/new train.steps=2", "disk/new", LS_EIO},
+        {"$L train $C train.out=other train.steps=2 snapshot.every=1 snapshot.folder=disk/memory",
+         "no snapshots are taken: disk/memory", LS_OK},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[1024];
+        snprintf(line, sizeof line, "%s%s", made, cases[i].line);
+        if (!on_small_disk(4000, line, cases[i].status ? ls_exit_code(cases[i].status) : 0,
+                           cases[i].words))
+            skip();
+        if (i > 0)
+            assert_non_null(strstr(output, "Read-only file system"));
+    }
 }
 
 /* ---- what a killed run leaves ---------------------------------------------------------------- */

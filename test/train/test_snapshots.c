@@ -671,11 +671,12 @@ CASE(test_an_earlier_start)
 }
 
 static bool held_for_two;
+static int64_t held_from; /* the step: no checkpoint is on its way yet */
 
 static void let_go_after_5(void *user, const struct ls_step_report *report)
 {
     const struct job *job = user;
-    if (report->step == 2) {
+    if (report->step == held_from) {
         pthread_mutex_lock(&gate);
         holds = true;
     }
@@ -687,15 +688,32 @@ static void let_go_after_5(void *user, const struct ls_step_report *report)
     }
 }
 
-/* A disk that hangs holds up no step. */
+/* A disk that hangs holds up no step. If that is longer than between two checkpoints, it is said,
+ * once. */
 CASE(test_a_slow_disk)
 {
-    struct job job = {.stepped = let_go_after_5};
+    static const char words[] = "the checkpoint of step 1 is still being written to ";
+    struct job job = {.stepped = let_go_after_5}, often = job, honest = {0};
     sem_init(&arrived, 0, 0);
+    held_from = 2;
     start_over();
     expect_run(&job, 1, "snapshot.every=1 train.save_every=3");
     assert_true(held_for_two);
     assert_true(job.saved[3] == 1 && job.saved[6] == 1);
+    assert_string_equal(job.said.text, "");
+
+    held_from = 1;
+    start_over();
+    expect_run(&often, 1, "snapshot.every=1 train.save_every=1");
+    const char *said = strstr(often.said.text, words);
+    if (!said || strstr(said + 1, words) || !strstr(said, path_in("run")))
+        fail_msg("told: %s", often.said.text);
+    assert_true(often.saved[6] == 1);
+    assert_int_equal(newest_in(path_in("run")), STEPS);
+
+    start_over(); /* the disk does not hang */
+    expect_run(&honest, 1, "snapshot.every=1 train.save_every=3");
+    assert_string_equal(honest.said.text, "");
 }
 
 /* The hash that threads make beside the step, which moves the loss scale meanwhile, is the one that
