@@ -170,6 +170,8 @@ int server_seek(struct ls_trainer *t, int64_t event, const char *run, struct ls_
     if (status)
         return status;
     s->tickets = 0;
+    s->copied = event;
+    s->noted = w->stage == WORKERS_MET;
     memset(s->given, -1, (size_t)w->count * sizeof *s->given);
     tickets_give(s);
     const struct ls_arrivals *order = before ? before : s->arrivals;
@@ -306,6 +308,31 @@ void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, 
 {
     const struct masters held = {.unit = unit}, sent = {.packed = packed};
     masters_copy(t, writes ? sent : held, writes ? held : sent);
+}
+
+int server_states(struct ls_trainer *t, bool takes, struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    const bool serves = w->group == w->owner;
+    struct ls_state *outer = workers_outer(t);
+    float *packed = t->memory.exchange.sums, *gradient = ls_zero_gradient_base(outer->zero[0]);
+    int status = LS_OK;
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_slice *slice = &outer->slices[i];
+        const int64_t count = slice->param->frozen ? 0 : slice->part->count;
+        const int arrays = count ? ls_state_arrays(outer, slice->param) : 0;
+        for (int s = 0; s < arrays && !status; s++) {
+            const size_t bytes = (size_t)count * ls_dtype_bytes(ls_state_type(outer, s));
+            float *held = s ? gradient + slice->part->gradient : packed;
+            if (takes)
+                ls_copy(&t->ops, bytes, held, slice->state[s]);
+            else
+                status = ls_broadcast(w->across, serves ? slice->state[s] : held, (int64_t)bytes,
+                                      LS_U8, w->owner, error);
+        }
+        packed += count;
+    }
+    return status;
 }
 
 void server_unpack(struct ls_trainer *t)
@@ -468,11 +495,18 @@ int server_rescued(struct ls_trainer *t, struct ls_error *error)
     struct server *s = w->server;
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
     int status = LS_OK;
+    bool served = w->rescue.from == w->count;
+    if (!served)
+        ls_log(log, LS_LOG_WARNING,
+               "a rank of the server died: the run goes on behind step %ld, as worker %d had it; "
+               "workers that went on from there begin anew",
+               (long)s->clocks.version, w->rescue.from);
     for (int i = 0; i < w->count; i++) {
         if (w->rescue.has[i])
             continue;
-        ls_log(log, LS_LOG_WARNING, "a rank of worker %d died: it begins anew behind step %ld", i,
-               (long)s->clocks.version);
+        if (served)
+            ls_log(log, LS_LOG_WARNING, "a rank of worker %d died: it begins anew behind step %ld",
+                   i, (long)s->clocks.version);
         if (s->clocks.pulled[i] == s->clocks.version)
             continue; /* as it would in any case */
         if (s->log && !status)
@@ -482,7 +516,9 @@ int server_rescued(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (status)
         return status;
-    reports_pushes(t);
+    if (w->stage == WORKERS_MET)
+        reports_pushes(t);
+    w->rescue.found = false;
     return ls_comm_agree(t->whole, parameters_pull(t, error), error);
 }
 

@@ -38,8 +38,11 @@ struct server {
     int64_t *order;             /* [interval] who pushed */
     struct ls_comm **pairs;     /* [workers] the server rank, 0, and the worker's of this place */
     int lost;                   /* a worker of which a rank died in the interval; -1: none */
-    struct caller *callers;     /* [workers] */
-    double *calls;              /* [workers, note_size] their notes */
+    int64_t copied; /* the step of what this group has of the global parameters and, if the job
+                     * survives a death, of the optimizer's state */
+    bool noted;     /* notes are those of the interval before that */
+    struct caller *callers; /* [workers] */
+    double *calls;          /* [workers, note_size] their notes */
     int64_t came;
     int64_t own; /* the ticket of this group's worker */
 };
@@ -83,6 +86,9 @@ void server_correct(struct ls_trainer *t, const struct ls_state *unit, const flo
 void server_unpack(struct ls_trainer *t);
 /* Local. The parameters of a unit, one after the other: taken from there, or written to it. */
 void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes);
+/* Collective over `across`. All groups get the optimizer's state of the global parameters, in
+ * buffers that are free at a meeting. takes: Local, a worker's becomes that. */
+int server_states(struct ls_trainer *t, bool takes, struct ls_error *error);
 /* Local. The worker pushes: clocks and tickets follow. *ticket: of what it pushed. order may be
  * NULL, or a log: who leaves before that push or is renewed behind it does. */
 struct ls_arrival server_push(struct server *server, const struct ls_arrivals *order, int worker,

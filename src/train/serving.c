@@ -12,7 +12,11 @@
  * the log says so, a gradient of which a part is missing is not added, nobody waits for that
  * worker, and the others go on to the end of the interval. There all keep what they have, and end
  * (workers_rescue.c). Each worker has a communicator of its own with the server, so what is lost
- * with it is nobody else's. */
+ * with it is nobody else's.
+ *
+ * If the server itself loses a rank, each worker still has the global parameters and the
+ * optimizer's state of the last meeting, and keeps these. So in such a job the ranks of a worker
+ * agree about each thing that comes, or does not. */
 #include "train/parameter_server.h"
 
 #include <string.h>
@@ -48,6 +52,12 @@ static struct ls_comm *own_pair(const struct ls_trainer *t)
     return t->workers->server->pairs[t->workers->group];
 }
 
+/* Collective over t->world. A rank of the server may die between what it sends to two of them. */
+static int came(struct ls_trainer *t, int status, struct ls_error *error)
+{
+    return rescue_applies(t) ? ls_comm_agree(t->world, status, error) : status;
+}
+
 static bool corrects(const struct ls_trainer *t)
 {
     return t->config.async.compensation > 0;
@@ -79,6 +89,7 @@ static int gradient_push(struct ls_trainer *t, bool *met, struct ls_error *error
                          TAG_READY, error);
     if (!status)
         status = answer_get(t, &answer, error);
+    status = came(t, status, error);
     *met = answer == ANSWER_MEET;
     if (status || *met)
         return status;
@@ -90,7 +101,7 @@ static int gradient_push(struct ls_trainer *t, bool *met, struct ls_error *error
         status = ls_send(pair, x->sums, x->piece, LS_F32, SERVER, TAG_GRADIENT, error);
     if (!status && corrects(t))
         status = ls_send(pair, x->deltas, x->masters, LS_F32, SERVER, TAG_THEN, error);
-    return status;
+    return came(t, status, error);
 }
 
 static int parameters_get(struct ls_trainer *t, bool *met, struct ls_error *error)
@@ -99,7 +110,7 @@ static int parameters_get(struct ls_trainer *t, bool *met, struct ls_error *erro
     struct exchange *x = &t->memory.exchange;
     enum answer answer = ANSWER_MEET;
     uint64_t ticket = 0;
-    int status = answer_get(t, &answer, error);
+    int status = came(t, answer_get(t, &answer, error), error);
     *met = answer == ANSWER_MEET;
     if (status || *met)
         return status;
@@ -107,6 +118,7 @@ static int parameters_get(struct ls_trainer *t, bool *met, struct ls_error *erro
     status = ls_recv(pair, &ticket, 1, LS_U64, SERVER, TAG_PARAMETERS, error);
     if (!status)
         status = ls_recv(pair, x->deltas, x->masters, LS_F32, SERVER, TAG_PARAMETERS, error);
+    status = came(t, status, error);
     if (status)
         return status;
     w->server->own = (int64_t)ticket;
@@ -414,19 +426,27 @@ static int meet(struct ls_trainer *t, struct ls_error *error)
     struct exchange *x = &t->memory.exchange;
     struct ls_state *outer = workers_outer(t);
     bool server = w->group == w->owner;
-    int64_t ticket;
+    int64_t ticket, words = w->interval * (int64_t)w->note_size;
     if (server)
         server_masters(t, outer, x->deltas, false);
     int status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_broadcast(w->across, s->order, w->interval, LS_U64, w->owner, error);
-    if (!status)
-        status = ls_broadcast(w->across, w->notes, w->interval * (int64_t)w->note_size, LS_U64,
-                              w->owner, error);
+    if (!status) /* those of the last meeting stay until all has come */
+        status =
+            ls_broadcast(w->across, server ? w->notes : w->mine, words, LS_U64, w->owner, error);
     if (!status)
         status = ls_broadcast(w->across, x->deltas, x->masters, LS_F32, w->owner, error);
+    if (!status && rescue_applies(t))
+        status = server_states(t, false, error);
+    status = came(t, status, error);
     if (status || server)
         return status;
+    if (rescue_applies(t))
+        server_states(t, true, error);
+    memcpy(w->notes, w->mine, (size_t)words * sizeof *w->notes);
+    s->copied = w->begin + w->interval;
+    s->noted = true;
     for (int64_t i = 0; i < w->interval; i++) {
         struct ls_arrival arrival = server_push(s, s->arrivals, (int)s->order[i], &ticket);
         server_tell(t, &arrival, ticket);

@@ -24,13 +24,13 @@ enum workers_stage { WORKERS_AT_WORK, WORKERS_HAVE_DELTAS, WORKERS_MET };
 /* What another start of the job has kept of an interval. */
 struct rescue {
     bool found;
-    bool met;                  /* behind the outer step */
+    bool met;                  /* behind the outer step; of a server: with the notes of its steps */
     int from;                  /* a worker that it is of */
     bool has[WORKERS_MAX + 1]; /* of these; the last one is the server */
     bool placed[WORKERS_MAX];  /* who took samples */
-    int64_t outer_step;        /* of the global parameters */
+    int64_t outer_step;        /* of the global parameters; -1: without them */
     int64_t base, start;       /* samples, as below */
-    int64_t step, samples;     /* of each worker */
+    int64_t step, samples;     /* of each worker; -1: without it */
     double outer_norm;
 };
 

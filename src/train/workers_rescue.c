@@ -6,8 +6,9 @@
  *   notes                the rest: the last to be written, so that all is there with it
  *   refused              in place of these: it lived, and could not be written
  *
- * With a parameter server its ranks are one worker more, who alone has the global parameters and
- * what was said of the interval's steps. */
+ * With a parameter server its ranks are one worker more, who has the global parameters and what was
+ * said of the interval's steps. If the server died, workers keep these as they were at the last
+ * meeting. */
 #include "train/membership.h"
 #include "train/parameter_server.h"
 
@@ -50,11 +51,37 @@ static bool serves(const struct workers *w, int worker)
     return w->server && worker == w->count;
 }
 
-static size_t notes_count(const struct workers *w, int worker, bool met)
+static size_t notes_count(const struct workers *w, bool met)
 {
     if (w->server)
-        return serves(w, worker) ? (size_t)w->interval * w->note_size : 0;
+        return met ? (size_t)w->interval * w->note_size : 0;
     return (size_t)((met ? w->count : 1) * w->interval) * w->note_size;
+}
+
+/* The step of the global parameters that this group keeps, -1: it keeps none. A worker of a server
+ * keeps those of the last meeting, if the server may have died: it told of no other death. */
+static int64_t outer_kept(const struct ls_trainer *t)
+{
+    const struct workers *w = t->workers;
+    const struct server *s = w->server;
+    if (s && !serves(w, w->group))
+        return s->lost < 0 && s->copied > 0 ? s->copied : -1;
+    return w->stage == WORKERS_AT_WORK ? -1 : workers_outer(t)->step;
+}
+
+/* Whether the group keeps what its workers are behind the interval's steps. */
+static bool units_kept(const struct workers *w)
+{
+    return w->stage != WORKERS_AT_WORK;
+}
+
+/* Whether all that was said of the steps before these parameters goes with them. */
+static bool has_met(const struct ls_trainer *t)
+{
+    const struct workers *w = t->workers;
+    if (w->server && !serves(w, w->group))
+        return outer_kept(t) >= 0 && w->server->noted;
+    return w->stage == WORKERS_MET;
 }
 
 /* Of the worker under way, or of the server. */
@@ -76,8 +103,8 @@ static int notes_bytes_write(const void *context, FILE *file, struct ls_error *e
 {
     const struct ls_trainer *t = context;
     const struct workers *w = t->workers;
-    bool met = w->stage == WORKERS_MET;
-    size_t words = notes_count(w, w->group * w->each + w->worker, met);
+    bool met = has_met(t);
+    size_t words = notes_count(w, met);
     double *notes = malloc((words + 1) * sizeof *notes);
     if (!notes)
         return ls_error_set(error, LS_ENOMEM, "no memory for the notes of a worker");
@@ -88,10 +115,10 @@ static int notes_bytes_write(const void *context, FILE *file, struct ls_error *e
                         .count = w->count,
                         .note_size = (int64_t)w->note_size,
                         .of = {.met = met,
-                               .outer_step = outer->step,
+                               .outer_step = outer_kept(t),
                                .base = w->base,
                                .start = w->start,
-                               .step = unit->step,
+                               .step = units_kept(w) ? unit->step : -1,
                                .samples = unit->samples,
                                .outer_norm = w->outer_norm}};
     memcpy(head.mark, mark, sizeof mark);
@@ -108,7 +135,7 @@ static int notes_bytes_write(const void *context, FILE *file, struct ls_error *e
 static bool notes_read(const struct ls_trainer *t, int worker, struct rescue *of, double *notes)
 {
     const struct workers *w = t->workers;
-    const size_t most = sizeof(struct head) + notes_count(w, worker, true) * sizeof(double) + 64;
+    const size_t most = sizeof(struct head) + notes_count(w, true) * sizeof(double) + 64;
     char path[PATH_MAX], *text = NULL;
     struct head head;
     uint64_t hash;
@@ -121,7 +148,7 @@ static bool notes_read(const struct ls_trainer *t, int worker, struct rescue *of
         memcpy(&head, text, sizeof head);
     sound = sound && !memcmp(head.mark, mark, sizeof mark) && head.interval == w->interval &&
             head.count == w->count && head.note_size == (int64_t)w->note_size;
-    words = sound ? notes_count(w, worker, head.of.met) : 0;
+    words = sound ? notes_count(w, head.of.met) : 0;
     sound = sound && bytes == sizeof head + words * sizeof *notes + sizeof hash;
     if (sound) {
         memcpy(&hash, text + bytes - sizeof hash, sizeof hash);
@@ -157,24 +184,36 @@ static bool keeps(const struct workers *w, int worker)
     return w->server || workers_takes_part(w, worker);
 }
 
+/* The global parameters are those of that step, which may be of a meeting before. */
+static int outer_keep(struct ls_trainer *t, const char *path, struct ls_error *error)
+{
+    struct ls_state *outer = workers_outer(t);
+    const int64_t step = outer->step, samples = outer->samples;
+    outer->step = outer_kept(t);
+    outer->samples -= (step - outer->step) * t->config.batch.global;
+    outer->beside = (struct ls_digest){0, 0};
+    int status = unit_keep(t, outer, path, -1, error);
+    outer->step = step;
+    outer->samples = samples;
+    return status;
+}
+
 static int group_keep(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    struct ls_state *outer = workers_outer(t);
     char run[PATH_MAX], path[PATH_MAX];
     int status = run_path(t, run, error);
-    outer->beside = (struct ls_digest){0, 0};
     for (int k = 0; k < w->each && !status; k++) {
         int worker = w->group * w->each + k;
         if (!keeps(w, k))
             continue;
         w->worker = k;
-        if (!serves(w, worker))
+        if (!serves(w, worker) && units_kept(w))
             status = unit_keep(t, &t->units[k], run, worker, error);
         if (!status)
             status = worker_path(t, worker, "outer", path, error);
-        if (!status && (!w->server || serves(w, worker)))
-            status = unit_keep(t, outer, path, -1, error);
+        if (!status && outer_kept(t) >= 0)
+            status = outer_keep(t, path, error);
         if (!status && ls_comm_rank(t->world) == 0)
             status = worker_path(t, worker, "notes", path, error);
         if (!status && ls_comm_rank(t->world) == 0)
@@ -212,11 +251,16 @@ static bool is_refused(const struct ls_trainer *t, int worker)
 static bool group_stands(struct ls_trainer *t)
 {
     struct ls_error ignored = {0};
-    int64_t most = t->workers->stage, least = -(int64_t)t->workers->stage;
-    int status = ls_all_reduce_max(t->world, &most, &ignored);
-    if (!status)
-        status = ls_all_reduce_max(t->world, &least, &ignored);
-    return !status && most == -least && most != WORKERS_AT_WORK;
+    const int64_t mine[] = {t->workers->stage, outer_kept(t)};
+    bool alike = true;
+    for (int i = 0; i < 2 && alike; i++) {
+        int64_t most = mine[i], least = -mine[i];
+        int status = ls_all_reduce_max(t->world, &most, &ignored);
+        if (!status)
+            status = ls_all_reduce_max(t->world, &least, &ignored);
+        alike = !status && most == -least;
+    }
+    return alike && (units_kept(t->workers) || outer_kept(t) >= 0);
 }
 
 bool rescue_applies(const struct ls_trainer *t)
@@ -263,6 +307,7 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
         return false;
     group_text(w, lost / ls_comm_size(t->world), theirs);
     group_text(w, w->group, ours);
+    int64_t outer = outer_kept(t), step = w->server && outer >= 0 ? outer : t->units->step;
     ls_error_set(error, LS_ECOMM, "rank %d, of %s, has ended; ", lost, theirs);
     if (members_follows(t) || !group_stands(t))
         ls_error_suffix(error, "this rank, of %s, keeps nothing", ours);
@@ -271,12 +316,27 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
             group_refuse(t);
         ls_error_suffix(error, "%s cannot be kept: %s", ours, why.text);
     } else
-        ls_error_suffix(error, LS_MEMBERS_KEPT "%s, behind step %ld", ours,
-                        (long)(w->server ? workers_outer(t) : t->units)->step);
+        ls_error_suffix(error, LS_MEMBERS_KEPT "%s, behind step %ld", ours, (long)step);
     return true;
 }
 
 /* ---- the next start -------------------------------------------------------------------------- */
+
+/* Local, on rank 0. The newest global parameters that were kept: those of the server, if it lives.
+ * Workers as they are behind the same meeting go on. */
+static void served_find(const struct ls_trainer *t, struct rescue *plan)
+{
+    const struct workers *w = t->workers;
+    struct rescue of;
+    plan->outer_step = -1;
+    for (int i = 0; i <= w->count; i++)
+        if (notes_read(t, i, &of, NULL) && of.outer_step >= ls_max(0, plan->outer_step)) {
+            *plan = of;
+            plan->from = i;
+        }
+    for (int i = 0; i < w->count; i++)
+        plan->has[i] = notes_read(t, i, &of, NULL) && of.step == plan->outer_step;
+}
 
 /* Local, on rank 0. Those that came furthest; none, if the checkpoint has all that they have. */
 static void plan_find(const struct ls_trainer *t, int64_t saved, struct rescue *plan)
@@ -295,7 +355,7 @@ static void plan_find(const struct ls_trainer *t, int64_t saved, struct rescue *
             *plan = (struct rescue){0};
             return;
         }
-        if (!notes_read(t, i, &of, NULL))
+        if (w->server || !notes_read(t, i, &of, NULL))
             continue;
         int64_t reached = 2 * of.step + of.met;
         if (reached > furthest) {
@@ -308,10 +368,12 @@ static void plan_find(const struct ls_trainer *t, int64_t saved, struct rescue *
     }
     plan->found =
         furthest >= 0 && (plan->met ? plan->outer_step > saved : plan->outer_step >= saved);
-    if (w->server) { /* the last one */
-        plan->from = w->count;
-        plan->found = plan->found && plan->has[w->count];
+    if (w->server) {
+        served_find(t, plan);
+        plan->found = plan->outer_step > saved;
     }
+    if (!plan->found)
+        *plan = (struct rescue){0};
 }
 
 static int units_load(struct ls_trainer *t, struct ls_error *error)
@@ -336,8 +398,8 @@ static int units_load(struct ls_trainer *t, struct ls_error *error)
             status = unit_load(t, unit, run, worker, plan->step, error);
         else if (!w->server)
             exchange_renew(t, unit);
-        unit->step = plan->step;
-        unit->samples = plan->samples;
+        unit->step = w->server ? outer->step : plan->step;
+        unit->samples = w->server ? outer->samples : plan->samples;
         if (!status && !has)
             status = ls_state_publish(unit, error);
         if (!status)
@@ -354,14 +416,14 @@ static int notes_take(struct ls_trainer *t, struct ls_error *error)
     const struct rescue *plan = &w->rescue;
     const size_t size = w->note_size;
     struct rescue of;
-    size_t most = w->server ? notes_count(w, plan->from, true) : notes_count(w, 0, true);
+    const size_t most = notes_count(w, true);
     double *notes = calloc(most, sizeof *notes);
     if (!notes)
         return ls_error_set(error, LS_ENOMEM, "no memory for the notes of workers");
     bool sound = true;
     memset(w->mine, 0, (size_t)(w->interval * w->each) * size * sizeof *w->mine);
     memset(w->waits, 0, (size_t)w->all * sizeof *w->waits);
-    for (int k = 0; k < w->each && sound && !plan->met; k++) {
+    for (int k = 0; k < w->each && sound && !plan->met && !w->server; k++) {
         int worker = w->group * w->each + k;
         sound = !plan->has[worker] || notes_read(t, worker, &of, notes);
         for (int64_t step = 0; step < w->interval && sound && plan->has[worker]; step++)
@@ -370,7 +432,7 @@ static int notes_take(struct ls_trainer *t, struct ls_error *error)
     }
     if (plan->met)
         sound = notes_read(t, plan->from, &of, notes);
-    if (w->server)
+    if (w->server && plan->met)
         memcpy(w->notes, notes, most * sizeof *notes);
     for (int i = 0; i < w->count && sound && plan->met && !w->server; i++)
         for (int64_t step = 0; step < w->interval; step++) {
@@ -428,7 +490,7 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
     if (status == LS_ECKPT) {
         ls_log(ls_comm_rank(t->whole) == 0 ? t->log : NULL, LS_LOG_WARNING,
                "what workers kept when a rank died is damaged, and left out: %s", damage.text);
-        plan->found = false;
+        *plan = (struct rescue){0};
         return LS_OK;
     }
     if (status)
@@ -438,7 +500,7 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
     w->start = plan->start;
     w->told = w->begin;
     if (w->server) { /* the rest: server_rescued */
-        w->stage = WORKERS_MET;
+        w->stage = plan->met ? WORKERS_MET : WORKERS_AT_WORK;
         *resumed = true;
         return LS_OK;
     }
@@ -458,7 +520,7 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
 
 int64_t workers_rescued(const struct ls_trainer *t)
 {
-    return t->workers ? t->workers->rescue.step : 0;
+    return t->workers ? ls_max(t->workers->rescue.step, 0) : 0;
 }
 
 int rescue_take(struct ls_trainer *t, struct ls_error *error)

@@ -356,7 +356,7 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
         w->told = workers_outer(t)->step;
     if (w->server)
         status = server_seek(t, workers_outer(t)->step, named ? run : NULL, error);
-    if (!status && w->server && w->stage == WORKERS_MET)
+    if (!status && w->server && w->rescue.found)
         status = server_rescued(t, error);
     if (status)
         return status;

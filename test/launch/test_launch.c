@@ -234,9 +234,9 @@ CASE(test_a_rank_that_is_stopped_while_mpi_starts)
     assert_true(late_events("stuck") >= 2);
 }
 
-/* A rank of one worker is killed: the steps of the others stay, and all of them meet again, as the
+/* That rank is killed: the steps of the others stay, and all of them meet again, as the
  * run's folder says. */
-static void worker_kill(const char *out, const char *recipe, const char *layout)
+static void worker_kill(const char *out, const char *recipe, const char *layout, int rank)
 {
     char keys[640];
     pid_t pids[LAUNCHED_RANKS];
@@ -245,7 +245,7 @@ static void worker_kill(const char *out, const char *recipe, const char *layout)
     pid_t launcher = launched_start(folder, RATE, out, keys);
     launched_await_step(launcher, folder, out, 6);
     expect_ranks(out, 4, pids);
-    assert_int_equal(kill(pids[2], SIGKILL), 0);
+    assert_int_equal(kill(pids[rank], SIGKILL), 0);
     launched_await_event(launcher, folder, out, "going_on", 1);
     launched_stop(launcher, folder, out);
     await_no_ranks(out);
@@ -260,14 +260,22 @@ CASE(test_a_worker_that_is_killed)
 {
     mpirun_or_skip();
     worker_kill("workers", "async.mode=diloco async.workers=4 async.sync_every=2 async.mixing=0.5",
-                "parallel.workers=4");
+                "parallel.workers=4", 2);
 }
 
 CASE(test_a_worker_of_a_server_that_is_killed)
 {
     mpirun_or_skip();
     worker_kill("server", "async.mode=server async.order=clock async.workers=3 async.sync_every=4",
-                "parallel.workers=3 parallel.servers=1");
+                "parallel.workers=3 parallel.servers=1", 2);
+}
+
+/* What workers have of the last meeting is newer than any checkpoint. */
+CASE(test_a_server_that_is_killed)
+{
+    mpirun_or_skip();
+    worker_kill("serves", "async.mode=server async.order=clock async.workers=3 async.sync_every=4",
+                "parallel.workers=3 parallel.servers=1 train.save_every=1000000", 3);
 }
 
 /* ---- what must be seen ----------------------------------------------------------------------- */

@@ -1,11 +1,12 @@
 /* A parameter server by the clock, in a job whose ranks survive the death of one: a worker that
  * dies leaves, the log says so, the others push on to the meeting, and the next start of the job
- * goes on behind it, with that worker begun anew. No step is computed again, no batch is lost or
- * taken twice, and an audit on one rank gives every step as the log has it. A server rank that dies
- * ends the job, which goes on from its checkpoint. Under a launcher this program is one rank; by
- * itself it starts itself under mpirun.
+ * goes on behind it, with that worker begun anew. If a rank of the server dies, the next start goes
+ * on behind the last meeting, of which workers have what the server had. No step before that is
+ * computed again, no batch is lost or taken twice, and an audit on one rank gives every step as the
+ * log has it. Under a launcher this program is one rank; by itself it starts itself under mpirun.
  *
- * Broken twin: a worker that begins anew with other parameters. */
+ * Broken twins: a worker that begins anew with other parameters; workers that do not have the
+ * optimizer's state. */
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
@@ -31,7 +32,8 @@ static const char *program;
 
 /* "kill MOMENT BOUND RANKS DIRECTORY": a rank dies there, of RANKS a worker; or "goon", and no step
  * of the first interval is to be computed; or "again", and they are; or "stray", where the worker
- * begins anew with parameters that are not those of the run. */
+ * begins anew with parameters that are not those of the run. "kill-stale": workers have another
+ * state of the optimizer than the server that dies. */
 static struct {
     char what[16], moment[16], directory[512];
     int bound, ranks;
@@ -39,8 +41,8 @@ static struct {
 
 static void die_at(const struct ls_trainer *t, const char *moment, int group, int rank)
 {
-    if (!strcmp(mode.what, "kill") && !strcmp(mode.moment, moment) && t->workers->group == group &&
-        ls_comm_rank(t->world) == rank)
+    if (!strncmp(mode.what, "kill", 4) && !strcmp(mode.moment, moment) &&
+        t->workers->group == group && ls_comm_rank(t->world) == rank)
         raise(SIGKILL);
 }
 
@@ -72,6 +74,8 @@ int __wrap_server_add(struct ls_trainer *t, const double *note, struct ls_step_r
 {
     if (report->step == MEETING / 2)
         die_at(t, "server", WORKERS, 0);
+    if (report->step == MEETING + MEETING / 2)
+        die_at(t, "served", WORKERS, 0);
     int status = __real_server_add(t, note, report, error);
     FILE *file = ls_comm_rank(t->world) ? NULL : fopen(scratch_path(mode.directory, "added"), "a");
     if (file && !status)
@@ -81,10 +85,21 @@ int __wrap_server_add(struct ls_trainer *t, const double *note, struct ls_step_r
     return status;
 }
 
+/* In the second meeting, of two server ranks one sends its part. */
+WRAPPED(server_states);
+int __wrap_server_states(struct ls_trainer *t, bool takes, struct ls_error *error)
+{
+    if (workers_outer(t)->step == STEPS)
+        die_at(t, "meet", WORKERS, mode.ranks - 1);
+    bool stale = takes && !strcmp(mode.what, "kill-stale");
+    return stale ? LS_OK : __real_server_states(t, takes, error);
+}
+
 WRAPPED(workers_save);
 int __wrap_workers_save(struct ls_trainer *t, struct ls_error *error)
 {
     die_at(t, "save", VICTIM, 0);
+    die_at(t, "server-save", WORKERS, 0);
     return __real_workers_save(t, error);
 }
 
@@ -103,12 +118,14 @@ static int rank_run(struct ls_comm *world, struct ls_error *error)
                &mode.ranks, mode.directory) != 5)
         return ls_error_set(error, LS_EINVAL, "%s: expected what to do, and where",
                             getenv(MPIRUN_MODE));
+    /* Without a checkpoint of the first meeting there is only what workers have. */
+    bool saves = strcmp(mode.moment, "served") != 0 && strcmp(mode.moment, "meet") != 0;
     struct ls_config config = workers_config(
         mode.directory,
         "async.mode=server async.order=clock async.staleness=%d async.sync_every=%d train.steps=%d "
         "train.save_every=%d log.hash_every=%d parallel.workers=4 parallel.servers=1 "
         "parallel.tp=%d train.keep=9 train.resume=auto",
-        mode.bound, MEETING, STEPS, MEETING, MEETING, mode.ranks);
+        mode.bound, MEETING, STEPS, saves ? MEETING : STEPS, MEETING, mode.ranks);
     int status = ls_run(&config, world, NULL, NULL, error);
     if (status != LS_ECOMM)
         return status;
@@ -125,12 +142,19 @@ static const struct loss {
     const char *moment, *then;
     int bound, ranks, kept;
     bool left; /* the log has it */
+    int most;  /* workers that begin anew */
 } losses[] = {
-    {"gradient", "goon", 1, 1, WORKERS, true}, {"server", "again", 1, 1, 0, false},
-    {"pack", "goon", 1, 2, 2 * WORKERS, true}, {"gradient", "goon", 0, 1, WORKERS, true},
-    {"save", "goon", 1, 1, WORKERS, false},
+    {"gradient", "goon", 1, 1, WORKERS, true, 1},
+    {"served", "goon", 1, 1, WORKERS, false, WORKERS},
+    {"server", "again", 1, 1, 0, false, 0},
+    {"pack", "goon", 1, 2, 2 * WORKERS, true, 1},
+    {"gradient", "goon", 0, 1, WORKERS, true, 1},
+    {"save", "goon", 1, 1, WORKERS, false, 1},
+    {"served", "goon", 0, 2, 2 * WORKERS, false, WORKERS},
+    {"meet", "goon", 1, 2, 2 * WORKERS, false, WORKERS},
+    {"server-save", "goon", 1, 1, WORKERS, false, 0},
 };
-enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 2 };
+enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 2, SERVED = 1 };
 
 static void job(const char *directory, const struct loss *loss, const char *what)
 {
@@ -150,19 +174,20 @@ static int count_of(const char *text, const char *mark)
     return count;
 }
 
-static void lose(const char *directory, const struct loss *loss, const char *then)
+static void lose(const char *directory, const struct loss *loss, const char *kills,
+                 const char *then)
 {
     char line[700];
     snprintf(line, sizeof line, "rm -rf '%s' '%s/added'", scratch_path(directory, "run"),
              directory);
     assert_int_equal(system(line), 0);
-    job(directory, loss, "kill");
+    job(directory, loss, kills);
     int kept = count_of(output, LS_MEMBERS_KEPT);
     if (kept != loss->kept)
         fail_msg("%s: %d ranks kept something, expected %d:\n%s", loss->moment, kept, loss->kept,
                  output);
     job(directory, loss, then);
-    if (strcmp(then, "kill") != 0)
+    if (strncmp(then, "kill", 4) != 0)
         assert_int_not_equal(access(scratch_path(directory, "run/rescue"), F_OK), 0);
 }
 
@@ -189,12 +214,15 @@ static void expect_log(const char *directory, const struct loss *loss)
     int left = count_of(text, "\"left\": ");
     if (left != loss->left || count_of(text, "\"left\": 3") != left)
         fail_msg("%s: expected %d workers that left:\n%s", loss->moment, loss->left, text);
-    snprintf(line, sizeof line, "{\"event\": %d, \"renewed\": %d}", MEETING, VICTIM);
+    bool server = loss->most == WORKERS;
+    snprintf(line, sizeof line,
+             server ? "{\"event\": %d, \"renewed\": " : "{\"event\": %d, \"renewed\": %d}", MEETING,
+             VICTIM);
     /* One that had the newest parameters has them without a word. */
-    int renewed = count_of(text, "\"renewed\": "), least = loss->left, most = loss->kept > 0;
-    if (renewed < least || renewed > most || count_of(text, line) != renewed)
-        fail_msg("%s: expected %d to %d workers that begin anew:\n%s", loss->moment, least, most,
-                 text);
+    int renewed = count_of(text, "\"renewed\": "), least = loss->left;
+    if (renewed < least || renewed > loss->most || count_of(text, line) != renewed)
+        fail_msg("%s: expected %d to %d workers that begin anew:\n%s", loss->moment, least,
+                 loss->most, text);
     assert_int_equal(count_of(text, "\"clock\": "), STEPS);
     free(text);
 }
@@ -222,7 +250,7 @@ CASE(test_a_worker_that_dies_does_not_stop_the_others)
 {
     mpirun_or_skip();
     for (int i = 0; i < (check_all() ? LOSSES : LOSSES_FEW); i++) {
-        lose(*state, &losses[i], losses[i].then);
+        lose(*state, &losses[i], "kill", losses[i].then);
         expect_log(*state, &losses[i]);
         expect_each_batch_once(*state);
         workers_expect_audit(*state, STEPS, 2);
@@ -237,7 +265,7 @@ CASE(test_a_second_death)
     mpirun_or_skip();
     if (!check_all())
         skip();
-    lose(*state, &losses[0], "kill");
+    lose(*state, &losses[0], "kill", "kill");
     job(*state, &losses[0], "goon");
     char *text = scratch_read(scratch_path(*state, "run/arrivals"), NULL);
     assert_int_equal(count_of(text, "\"left\": 3"), 2);
@@ -251,7 +279,15 @@ CASE(test_a_second_death)
 CASE(test_a_worker_that_begins_anew_elsewhere_is_seen)
 {
     mpirun_or_skip();
-    lose(*state, &losses[0], "stray");
+    lose(*state, &losses[0], "kill", "stray");
+    assert_false(workers_audit(*state, STEPS).equal);
+}
+
+/* Twin: what a worker has of the server is not all of it. */
+CASE(test_a_forgotten_optimizer_is_seen)
+{
+    mpirun_or_skip();
+    lose(*state, &losses[SERVED], "kill-stale", "goon");
     assert_false(workers_audit(*state, STEPS).equal);
 }
 
