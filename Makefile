@@ -236,7 +236,7 @@ $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_opt
 $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_trainer_new replay_due ls_trainer_step)
 # This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up
 # samples; it takes each outer step beside the run.
-$(BUILD)/test/train/test_workers_reference: private LDFLAGS_BASE += $(call wrap,exchange_begin exchange_end ls_delta_encode \
+$(BUILD)/test/train/test_workers_reference: private LDFLAGS_BASE += $(call wrap,step_once exchange_end ls_delta_encode \
 	ls_delta_sum ls_state_load workers_place ls_loader_post_runs ls_loader_take)
 # In this one workers that are away add deltas, or come again with old moments, and a mean is over all; it
 # takes each outer step beside the run.

@@ -1,10 +1,11 @@
-/* An outer step by its definition (doc/async.md), in plain loops beside a run of one rank: the
- * global parameters, the workers' after the step, and which samples each worker takes, all bit for
- * bit.
+/* An outer step by its definition (doc/async.md), in plain loops beside a run of one rank: when
+ * deltas leave, the global parameters, the workers' after the step, and which samples each worker
+ * takes, all bit for bit, for every length of an interval, delay and count of fragments in small.
  *
- * Broken twins, each of which one of these checks must find: deltas of the interval before, a sum
- * in another order of workers, a sum in the order of arrival, an outer momentum that a resumption
- * forgets, a worker that takes the samples of another. */
+ * Broken twins, each of which one of these checks must find: deltas of the interval before, deltas
+ * that leave a step late, a sum in another order of workers, a sum in the order of arrival, an
+ * outer momentum that a resumption forgets, a worker that takes the samples of another. */
+#include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum { HONEST, STALE, REVERSED, ARRIVAL, FORGOTTEN, OTHERS_SAMPLES } twin;
+static enum { HONEST, STALE, LATE, REVERSED, ARRIVAL, FORGOTTEN, OTHERS_SAMPLES } twin;
 
 static _Thread_local struct ls_trainer *trainer; /* of this rank */
 
@@ -72,6 +73,7 @@ static struct reference {
     int fragment[PARAMS_MAX];
     float *global[PARAMS_MAX], *momentum[PARAMS_MAX];
     float *sum[PARAMS_MAX];            /* of deltas */
+    float *sent[PARAMS_MAX][WORKERS];  /* who they are of, async.delay steps before */
     float *local[PARAMS_MAX][WORKERS]; /* as they must be after the outer step */
     char wrong[200];
 } reference;
@@ -104,6 +106,8 @@ static void reference_begin(struct ls_trainer *t)
         reference.global[i] = copied(outer->slices[i].master, reference.count[i]);
         reference.momentum[i] = calloc((size_t)reference.count[i], sizeof(float));
         reference.sum[i] = calloc((size_t)reference.count[i], sizeof(float));
+        for (int k = 0; k < WORKERS; k++)
+            reference.sent[i][k] = calloc((size_t)reference.count[i], sizeof(float));
     }
 }
 
@@ -113,6 +117,8 @@ static void reference_end(void)
         free(reference.global[i]);
         free(reference.momentum[i]);
         free(reference.sum[i]);
+        for (int k = 0; k < WORKERS; k++)
+            free(reference.sent[i][k]);
     }
     reference.runs = false;
 }
@@ -137,8 +143,7 @@ static float scale_of(const struct ls_trainer *t, int i)
     float largest = 0;
     for (int k = 0; k < t->workers->each; k++)
         for (int64_t e = 0; takes_part(reference.meeting, k) && e < reference.count[i]; e++)
-            largest =
-                fmaxf(largest, fabsf(reference.global[i][e] - t->units[k].slices[i].master[e]));
+            largest = fmaxf(largest, fabsf(reference.global[i][e] - reference.sent[i][k][e]));
     return largest / 127;
 }
 
@@ -153,7 +158,7 @@ static void sum_take(const struct ls_trainer *t, int i)
         for (int k = 0; k < t->workers->each; k++) {
             if (!takes_part(reference.meeting, k))
                 continue;
-            float delta = reference.global[i][e] - t->units[k].slices[i].master[e];
+            float delta = reference.global[i][e] - reference.sent[i][k][e];
             if (type == LS_DELTA_BF16)
                 delta = bf16_of(delta);
             if (type == LS_DELTA_INT8)
@@ -230,21 +235,27 @@ static void expect_nothing_seen(const struct ls_trainer *t, int i, int k)
                      reference.meeting, k, t->params.list[i].name);
 }
 
-WRAPPED(exchange_begin);
-int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
+WRAPPED(step_once);
+int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
+                     struct ls_error *error)
 {
-    for (int i = 0; i < reference.params && reference.runs; i++)
-        if (has_turn(i))
-            sum_take(t, i);
-    return __real_exchange_begin(t, error);
+    int status = __real_step_once(t, given, report, error);
+    int64_t interval = ls_config_interval(&t->config);
+    bool leave = reference.runs && (t->state->step + t->config.async.delay) % interval == 0;
+    for (int i = 0; i < reference.params && leave && !status; i++)
+        memcpy(reference.sent[i][t->state - t->units], t->state->slices[i].master,
+               (size_t)reference.count[i] * sizeof(float));
+    return status;
 }
 
 WRAPPED(exchange_end);
 int __wrap_exchange_end(struct ls_trainer *t, struct ls_error *error)
 {
     for (int i = 0; i < reference.params && reference.runs; i++) {
-        if (has_turn(i))
+        if (has_turn(i)) {
+            sum_take(t, i);
             global_move(t, i);
+        }
         locals_take(t, i);
     }
     int status = __real_exchange_end(t, error);
@@ -405,6 +416,7 @@ static void reference_made(struct ls_trainer *t)
 {
     samples_made(t);
     reference_begin(t);
+    t->workers->delay -= twin == LATE;
 }
 
 /* What the reference found wrong, or NULL. */
@@ -444,6 +456,40 @@ CASE(test_outer_steps_are_those_of_the_definition)
         if (wrong)
             fail_msg("%s: %s", recipes[i], wrong);
     }
+}
+
+/* Every interval up to four steps, with every delay that it admits, for every count of fragments.
+ */
+CASE(test_every_delay)
+{
+    static const char *const mixings[] = {"0.5", "0", "0.25", "1"};
+    static const char *const deltas[] = {"fp32", "bf16", "int8"};
+    int compared = 0, mixed_by = check_all() ? (int)(sizeof mixings / sizeof *mixings) : 1;
+    for (int fragments = 1; fragments <= 3; fragments++)
+        for (int interval = 1; interval <= 4; interval++)
+            for (int delay = 0; delay < interval; delay++)
+                for (int m = 0; m < mixed_by; m++, compared++) {
+                    char words[200];
+                    snprintf(words, sizeof words,
+                             "async.fragments=%d async.sync_every=%d async.delay=%d "
+                             "async.mixing=%s async.delta=%s train.steps=%d",
+                             fragments, fragments * interval, delay, mixings[m],
+                             deltas[compared % 3], 4 * interval);
+                    const char *wrong = referred(*state, words);
+                    if (wrong)
+                        fail_msg("%s: %s", words, wrong);
+                }
+    print_message("intervals, delays, fragments and mixings compared: %d\n", compared);
+}
+
+CASE(test_the_reference_finds_late_deltas)
+{
+    twin = LATE;
+    const char *wrong =
+        referred(*state, "async.sync_every=6 async.fragments=2 async.delay=2 async.mixing=0.5");
+    twin = HONEST;
+    assert_non_null(wrong);
+    assert_non_null(strstr(wrong, "meeting 0, global"));
 }
 
 CASE(test_the_reference_finds_stale_deltas)
