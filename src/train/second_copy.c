@@ -1,5 +1,9 @@
 /* Copies of checkpoints in a second place, beside the run: the newest that is complete goes there
- * next, and those that the run no longer keeps leave. */
+ * next, and those that the run no longer keeps leave.
+ *
+ * A run of workers has a checkpoint of the global parameters, part 0, and of each worker, parts 1
+ * and on, in RUN/workers/%04d. Their copies lie in PLACE and PLACE/workers/%04d; that of part 0 is
+ * the last to come and the first to go, so with it all are there. */
 #include "train/second_copy.h"
 
 #include <lockstep/base/helper_thread.h>
@@ -14,14 +18,16 @@
 
 /* A checkpoint to be copied. */
 struct job {
-    struct ls_held *held; /* NULL: there is none */
+    struct ls_held **held; /* [parts]; NULL: there is none */
     int64_t step;
     char run[PATH_MAX];
 };
 enum { OUTCOMES_MAX = 8 };
 
 struct second_copy {
-    struct ls_place *place; /* the thread's, while it runs; NULL: it could not be reached yet */
+    int parts;
+    /* [parts] The thread's, while it runs; NULL: it could not be reached, or was not asked yet. */
+    struct ls_place **places;
     struct ls_place_options options;
     char where[LS_CONFIG_TEXT_BYTES];
     char owner[LS_PLACE_OWNER_BYTES]; /* the run, whose the place is to be; "" before it is known */
@@ -36,6 +42,44 @@ struct second_copy {
     int count;
 };
 
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* Where a part lies below base, which is the run's folder or the place. */
+static int part_path(char path[PATH_MAX], const char *base, int part, struct ls_error *error)
+{
+    size_t length = strlen(base);
+    while (part > 0 && length > 1 && base[length - 1] == '/')
+        length--;
+    int used = part > 0 ? snprintf(path, PATH_MAX, "%.*s/workers/%04d", (int)length, base, part - 1)
+                        : snprintf(path, PATH_MAX, "%s", base);
+    if (used < PATH_MAX)
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG, "%.200s...: the name is too long", base);
+}
+
+static int part_place(struct second_copy *copy, int part, struct ls_place **place,
+                      struct ls_error *error)
+{
+    char where[PATH_MAX], parent[PATH_MAX];
+    struct ls_place **own = &copy->places[part];
+    int status = *own ? LS_OK : part_path(where, copy->where, part, error);
+    if (!status && !*own && part > 0 && !ls_url_is(where)) {
+        snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(where, '/') - where), where);
+        status = ls_directory_add(parent, NULL, error);
+    }
+    if (!status && !*own)
+        status = ls_place_open(own, where, &copy->options, error);
+    *place = *own;
+    return status;
+}
+
+static void held_release(const struct second_copy *copy, struct ls_held **held)
+{
+    for (int part = 0; part < copy->parts && held; part++)
+        ls_held_close(held[part]);
+    free(held);
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* What cannot be looked at is not gone. */
@@ -48,17 +92,22 @@ static bool is_gone(const char *run_directory, int64_t step)
 
 /* What the run no longer has leaves the place too, but for its newest copy. A run whose folder
  * cannot be read has lost its checkpoints, and not removed them. */
-static int copies_prune(struct ls_place *place, const struct job *job, struct ls_error *error)
+static int copies_prune(struct second_copy *copy, const struct job *job, int part,
+                        struct ls_error *error)
 {
+    struct ls_place *place;
     int64_t *steps = NULL;
     size_t count = 0;
     int local = 0;
-    int status = ls_checkpoint_count(job->run, &local, error);
+    char run[PATH_MAX];
+    int status = part_path(run, job->run, part, error);
+    status = status ? status : ls_checkpoint_count(run, &local, error);
     if (status || !local)
         return status;
-    status = ls_place_list(place, &steps, &count, error);
+    status = part_place(copy, part, &place, error);
+    status = status ? status : ls_place_list(place, &steps, &count, error);
     for (size_t i = 1; i < count && !status; i++)
-        if (steps[i] != job->step && is_gone(job->run, steps[i]))
+        if (steps[i] != job->step && is_gone(run, steps[i]))
             status = ls_place_remove(place, steps[i], error);
     free(steps);
     return status;
@@ -88,11 +137,11 @@ static bool gives_up(void *user)
 static int place_meet(struct second_copy *copy, struct ls_error *error)
 {
     char owner[LS_PLACE_OWNER_BYTES];
-    int status =
-        copy->place ? LS_OK : ls_place_open(&copy->place, copy->where, &copy->options, error);
-    status = status ? status : ls_place_owner(copy->place, owner, error);
+    struct ls_place *place;
+    int status = part_place(copy, 0, &place, error);
+    status = status ? status : ls_place_owner(place, owner, error);
     if (!status && !owner[0])
-        return ls_place_own(copy->place, copy->owner, error);
+        return ls_place_own(place, copy->owner, error);
     return status || !strcmp(owner, copy->owner) ? status : refuse(copy->where, error);
 }
 
@@ -102,12 +151,19 @@ static struct copy_outcome job_do(struct second_copy *copy, const struct job *jo
     struct ls_error error = {0};
     double start_s = ls_now_s();
     int status = place_meet(copy, &error);
-    status = status ? status : ls_place_put(copy->place, job->held, &outcome.bytes, &error);
+    for (int part = copy->parts - 1; part >= 0 && !status; part--) {
+        struct ls_place *place;
+        uint64_t bytes = 0;
+        status = part_place(copy, part, &place, &error);
+        status = status ? status : ls_place_put(place, job->held[part], &bytes, &error);
+        outcome.bytes += bytes;
+    }
     outcome.copy_s = ls_now_s() - start_s;
+    int pruned = status;
+    for (int part = 0; part < copy->parts && !pruned; part++)
+        pruned = copies_prune(copy, job, part, &error);
     if (status)
         outcome.how = COPY_FAILED;
-    else
-        copies_prune(copy->place, job, &error);
     snprintf(outcome.text, sizeof outcome.text, "%s", error.text);
     return outcome;
 }
@@ -127,7 +183,7 @@ static void *thread_main(void *user)
         copy->busy = true;
         pthread_mutex_unlock(&copy->lock);
         struct copy_outcome outcome = job_do(copy, &job);
-        ls_held_close(job.held);
+        held_release(copy, job.held);
         pthread_mutex_lock(&copy->lock);
         copy->busy = false;
         outcome_add(copy, &outcome);
@@ -142,22 +198,27 @@ static void *thread_main(void *user)
 void second_copy_committed(struct second_copy *copy, const char *run_directory, int64_t step)
 {
     struct ls_error error = {0};
-    char directory[PATH_MAX];
+    char run[PATH_MAX], directory[PATH_MAX];
     if (!copy)
         return;
-    struct job job = {.step = step};
-    int status = ls_checkpoint_path(directory, run_directory, step, &error);
+    struct job job = {.step = step, .held = calloc((size_t)copy->parts, sizeof(struct ls_held *))};
+    int status = job.held ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory to copy it");
     snprintf(job.run, sizeof job.run, "%s", run_directory);
-    status = status ? status : ls_held_open(&job.held, directory, &error);
+    for (int part = 0; part < copy->parts && !status; part++) {
+        status = part_path(run, run_directory, part, &error);
+        status = status ? status : ls_checkpoint_path(directory, run, step, &error);
+        status = status ? status : ls_held_open(&job.held[part], directory, &error);
+    }
     pthread_mutex_lock(&copy->lock);
     if (status) {
+        held_release(copy, job.held);
         struct copy_outcome failed = {.step = step, .how = COPY_FAILED};
         snprintf(failed.text, sizeof failed.text, "%s", error.text);
         outcome_add(copy, &failed);
     } else {
         if (copy->next.held)
             outcome_add(copy, &(struct copy_outcome){.step = copy->next.step, .how = COPY_SKIPPED});
-        ls_held_close(copy->next.held);
+        held_release(copy, copy->next.held);
         copy->next = job;
         pthread_cond_broadcast(&copy->changed);
     }
@@ -188,6 +249,14 @@ void second_copy_finish(struct second_copy *copy)
     pthread_mutex_unlock(&copy->lock);
 }
 
+static void places_close(struct second_copy *copy)
+{
+    for (int part = 0; part < copy->parts && copy->places; part++) {
+        ls_place_close(copy->places[part]);
+        copy->places[part] = NULL;
+    }
+}
+
 void second_copy_close(struct second_copy *copy)
 {
     if (!copy)
@@ -199,7 +268,8 @@ void second_copy_close(struct second_copy *copy)
         pthread_mutex_unlock(&copy->lock);
         pthread_join(copy->thread, NULL);
     }
-    ls_place_close(copy->place);
+    places_close(copy);
+    free(copy->places);
     pthread_cond_destroy(&copy->changed);
     pthread_mutex_destroy(&copy->lock);
     free(copy);
@@ -207,26 +277,84 @@ void second_copy_close(struct second_copy *copy)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
+/* The newest step of which a run has all parts; -1: none. */
+struct newest {
+    int parts;
+    const char *run;
+    int64_t step;
+};
+
 static void step_take(void *user, const char *directory, const struct ls_checkpoint_state *state)
 {
-    int64_t *newest = user;
+    struct newest *newest = user;
     (void)directory;
-    *newest = ls_max(*newest, state->step);
+    for (int part = 1; part < newest->parts; part++) {
+        char run[PATH_MAX], path[PATH_MAX];
+        if (part_path(run, newest->run, part, NULL) ||
+            ls_checkpoint_path(path, run, state->step, NULL) || access(path, F_OK))
+            return;
+    }
+    newest->step = ls_max(newest->step, state->step);
+}
+
+static int newest_find(const struct second_copy *copy, const char *run, int64_t *step,
+                       struct ls_error *error)
+{
+    struct newest newest = {copy->parts, run, -1};
+    int status = ls_checkpoint_list(run, step_take, &newest, error);
+    *step = newest.step;
+    return status;
+}
+
+/* Whether the place has a whole copy of that step. */
+static int is_there(struct ls_place *place, int64_t step, bool *there, struct ls_error *error)
+{
+    int64_t *steps = NULL;
+    size_t count = 0;
+    int status = ls_place_list(place, &steps, &count, error);
+    *there = false;
+    for (size_t i = 0; i < count && !status; i++)
+        *there = *there || steps[i] == step;
+    free(steps);
+    return status;
+}
+
+/* All parts of that step. LS_ECKPT: one is missing or damaged. */
+static int step_get(struct second_copy *copy, const char *run_directory, int64_t step,
+                    struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int part = copy->parts - 1; part >= 0 && !status; part--) {
+        struct ls_place *place;
+        char run[PATH_MAX];
+        bool there = true;
+        status = part_place(copy, part, &place, error);
+        status = status ? status : part_path(run, run_directory, part, error);
+        if (!status && part > 0)
+            status = is_there(place, step, &there, error);
+        if (!status && !there)
+            status = ls_error_set(error, LS_ECKPT, "%s has no copy of worker %d of step %ld",
+                                  copy->where, part - 1, (long)step);
+        if (!status && part > 0)
+            status = ls_directory_make(run, NULL, error);
+        status = status ? status : ls_place_get(place, step, run, error);
+    }
+    return status;
 }
 
 /* The newest of the copies that is sound, if it is of a later step than newest, which is the run's.
  * *fetched: there is one. */
-static int fetch(const struct second_copy *copy, const struct ls_config *config, int64_t newest,
+static int fetch(struct second_copy *copy, const struct ls_config *config, int64_t newest,
                  const struct ls_log *log, bool *fetched, struct ls_error *error)
 {
     int64_t *steps = NULL;
     size_t count = 0;
     struct ls_error damage = {0};
     *fetched = false;
-    int status = ls_place_list(copy->place, &steps, &count, error);
+    int status = ls_place_list(copy->places[0], &steps, &count, error);
     for (size_t i = 0; i < count && !status && !*fetched && steps[i] > newest; i++) {
         struct ls_error why = {0};
-        status = ls_place_get(copy->place, steps[i], config->train.out, &why);
+        status = step_get(copy, config->train.out, steps[i], &why);
         *fetched = !status;
         if (*fetched)
             ls_log(log, LS_LOG_WARNING, "%s has %s; that of step %ld was fetched from %s",
@@ -248,15 +376,21 @@ static int fetch(const struct second_copy *copy, const struct ls_config *config,
     return status;
 }
 
-static bool newest_is_sound(const char *run_directory)
+static bool newest_is_sound(const struct second_copy *copy, const char *run_directory)
 {
-    struct ls_checkpoint *checkpoint = NULL;
-    int status = ls_checkpoint_find_latest(&checkpoint, run_directory, NULL, NULL);
-    status = status ? status : checkpoint ? LS_OK : LS_ECKPT;
-    status = status ? status : ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, NULL);
-    status = status ? status : ls_checkpoint_verify(checkpoint, LS_CKPT_OPTIMIZER, NULL);
-    ls_checkpoint_close(checkpoint);
-    return !status;
+    int64_t newest = -1;
+    int status = newest_find(copy, run_directory, &newest, NULL);
+    for (int part = 0; part < copy->parts && !status; part++) {
+        struct ls_checkpoint *checkpoint = NULL;
+        char run[PATH_MAX], directory[PATH_MAX];
+        status = part_path(run, run_directory, part, NULL);
+        status = status ? status : ls_checkpoint_path(directory, run, newest, NULL);
+        status = status ? status : ls_checkpoint_open(&checkpoint, directory, NULL);
+        status = status ? status : ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, NULL);
+        status = status ? status : ls_checkpoint_verify(checkpoint, LS_CKPT_OPTIMIZER, NULL);
+        ls_checkpoint_close(checkpoint);
+    }
+    return !status && newest >= 0;
 }
 
 bool second_copy_restore(struct second_copy *copy, const struct ls_config *config,
@@ -264,7 +398,7 @@ bool second_copy_restore(struct second_copy *copy, const struct ls_config *confi
 {
     struct ls_error why = {0};
     bool fetched = false;
-    if (copy->place && !newest_is_sound(config->train.out) &&
+    if (copy->places[0] && !newest_is_sound(copy, config->train.out) &&
         fetch(copy, config, -1, log, &fetched, &why))
         ls_log(log, LS_LOG_WARNING, "%s", why.text);
     return fetched;
@@ -280,7 +414,7 @@ static int begins_anew(const struct second_copy *copy, struct ls_error *error)
 {
     int64_t *steps;
     size_t count;
-    int status = ls_place_list(copy->place, &steps, &count, error);
+    int status = ls_place_list(copy->places[0], &steps, &count, error);
     free(steps);
     return status || !count ? status
                             : ls_error_set(error, LS_ECONFIG,
@@ -296,7 +430,7 @@ static int name_take(const struct second_copy *copy, const struct ls_config *con
     struct ls_run_token token;
     int count;
     int status = ls_run_token_read(config->train.out, &token, error);
-    status = status ? status : ls_place_owner(copy->place, owner, error);
+    status = status ? status : ls_place_owner(copy->places[0], owner, error);
     if (status || !owner[0] || !strcmp(owner, token.run))
         return status;
     status = ls_checkpoint_count(config->train.out, &count, error);
@@ -309,17 +443,21 @@ static int name_take(const struct second_copy *copy, const struct ls_config *con
     return ls_run_token_write(config->train.out, &token, error);
 }
 
-static int look(const struct second_copy *copy, const struct ls_config *config,
-                const struct ls_log *log, struct ls_error *error)
+static int look(struct second_copy *copy, const struct ls_config *config, const struct ls_log *log,
+                struct ls_error *error)
 {
     int64_t newest = -1;
     bool fetched;
     int status = strcmp(config->train.resume, "never") ? LS_OK : begins_anew(copy, error);
     status = status ? status : name_take(copy, config, error);
-    status = status ? status : ls_place_sweep(copy->place, error);
+    for (int part = 0; part < copy->parts && !status; part++) {
+        struct ls_place *place;
+        status = part_place(copy, part, &place, error);
+        status = status ? status : ls_place_sweep(place, error);
+    }
     if (status || strcmp(config->train.resume, "auto"))
         return status;
-    status = ls_checkpoint_list(config->train.out, step_take, &newest, error);
+    status = newest_find(copy, config->train.out, &newest, error);
     return status ? status : fetch(copy, config, newest, log, &fetched, error);
 }
 
@@ -334,8 +472,14 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
     if (!config->checkpoint.also[0])
         return LS_OK;
     struct second_copy *copy = calloc(1, sizeof *copy);
-    if (!copy)
+    const int parts = config->async.mode == LS_CONFIG_SYNC ? 1 : 1 + (int)ls_config_workers(config);
+    if (copy)
+        copy->places = calloc((size_t)parts, sizeof(struct ls_place *));
+    if (!copy || !copy->places) {
+        free(copy);
         return ls_error_set(error, LS_ENOMEM, "no memory to copy checkpoints");
+    }
+    copy->parts = parts;
     pthread_mutex_init(&copy->lock, NULL);
     ls_condition_init(&copy->changed);
     snprintf(copy->where, sizeof copy->where, "%s", config->checkpoint.also);
@@ -344,14 +488,14 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
         .patient_s = timeout_s > 0 ? ls_min(PATIENT_S, timeout_s / 2) : PATIENT_S,
         .ends = gives_up,
         .user = copy};
-    int status = ls_place_open(&copy->place, copy->where, &copy->options, &why);
+    struct ls_place *place;
+    int status = part_place(copy, 0, &place, &why);
     status = status ? status : look(copy, config, log, &why);
     if (status == LS_EIO && !ls_checkpoint_count(config->train.out, &there, NULL) && there > 0) {
         ls_log(log, LS_LOG_WARNING,
                "checkpoint.also: the run goes on, and tries again with its next checkpoint: %s",
                why.text);
-        ls_place_close(copy->place);
-        copy->place = NULL;
+        places_close(copy);
         status = LS_OK;
     }
     if (status && error)

@@ -17,11 +17,16 @@
 
 static struct s3_server *server;
 
+/* Of the runs that check_loss compares: further keys, and the one that nothing disturbs. */
+static const char *keys = "", *whole = "whole";
+
 /* A run that nothing disturbs, for comparison. */
 static void undisturbed(void)
 {
-    if (!exists("whole"))
-        expect("$L train $C train.out=whole train.steps=12 " SAVES, 0, "hash");
+    char line[256];
+    snprintf(line, sizeof line, "$L train $C %s train.out=%s train.steps=12 " SAVES, keys, whole);
+    if (!exists(whole))
+        expect(line, 0, "hash");
 }
 
 /* How many copies a run's records say were made, skipped or failed. */
@@ -34,28 +39,40 @@ static int copies(const char *run, const char *how)
     return atoi(output);
 }
 
+/* Records of workers have the tokens of all, which metrics_read does not expect. */
+static void expect_whole(const char *run)
+{
+    char line[256];
+    snprintf(line, sizeof line, "$L diff %s %s", whole, run);
+    if (*keys)
+        expect(line, 0, "equal up to step 12");
+    else
+        expect_same_run(whole, run);
+}
+
 /* Eight steps, a loss, and the rest: the bits of a run that lost nothing. */
 static void check_loss(const char *run, const char *also, const char *loss, const char *says)
 {
     char line[1024];
     undisturbed();
-    snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=8 checkpoint.also=%s " SAVES,
-             run, also);
+    snprintf(line, sizeof line,
+             "$L train $C %s train.out=%s train.steps=8 checkpoint.also=%s " SAVES, keys, run,
+             also);
     expect(line, 0, "hash");
     assert_int_equal(copies(run, "done") + copies(run, "skipped"), 4);
     assert_int_equal(copies(run, "failed"), 0);
     snprintf(line, sizeof line, "cd %s && %s", run, loss);
     expect(line, 0, "");
     /* Twice, since the last checkpoint of a run is never skipped. */
-    static const char rest[] = "$L train $C train.out=%s train.steps=%d checkpoint.also=%s "
+    static const char rest[] = "$L train $C %s train.out=%s train.steps=%d checkpoint.also=%s "
                                "train.resume=auto parallel.dp=2 " SAVES;
-    snprintf(line, sizeof line, rest, run, 10, also);
+    snprintf(line, sizeof line, rest, keys, run, 10, also);
     expect(line, 0, says);
     assert_non_null(strstr(output, "(step 8)"));
-    snprintf(line, sizeof line, rest, run, 12, also);
+    snprintf(line, sizeof line, rest, keys, run, 12, also);
     expect(line, 0, "(step 10)");
     assert_null(strstr(output, "fetched"));
-    expect_same_run("whole", run);
+    expect_whole(run);
 }
 
 CASE(test_a_directory_has_what_the_disk_lost)
@@ -98,6 +115,33 @@ CASE(test_a_bucket_has_what_the_disk_lost)
            0, "skipping a damaged copy: ");
     assert_non_null(strstr(output, "that of step 10 was fetched from " BUCKET));
     expect_same_run("whole", "e");
+}
+
+/* Each worker's checkpoints have their copies, and all of one step come back. */
+CASE(test_a_place_has_what_workers_lost)
+{
+    keys = "async.mode=diloco async.workers=3 async.sync_every=2";
+    whole = "whole-workers";
+    check_loss("w", "copies-w/", "rm -r checkpoints workers",
+               "w has no sound checkpoint; that of step 8 was fetched from copies-w/");
+    assert_int_equal(matches("copies-w/step-*"), 2); /* train.keep */
+    assert_int_equal(matches("copies-w/workers/*/step-*"), 6);
+    check_loss("x", BUCKET "-x", "rm -r workers/0001/checkpoints/step-00000008",
+               "x has only older checkpoints; that of step 8 was fetched from " BUCKET "-x");
+    assert_int_equal(s3_server_objects(server, "runs/a-x/workers/0002/step-"), 10);
+    check_loss("y", "copies-y",
+               "for f in workers/0001/checkpoints/*/$M; do "
+               "printf x | dd of=$f bs=1 seek=9999 conv=notrunc; done",
+               "y has no sound checkpoint; that of step 8 was fetched from copies-y");
+    /* Without one worker's copy the others of that step are none. */
+    expect("rm -r y/checkpoints y/workers copies-y/workers/0002/step-00000012", 0, "");
+    expect("$L train $C async.mode=diloco async.workers=3 async.sync_every=2 "
+           "train.out=y train.steps=12 checkpoint.also=copies-y train.resume=auto " SAVES,
+           0, "skipping a damaged copy: copies-y has no copy of worker 2 of step 12");
+    assert_non_null(strstr(output, "that of step 10 was fetched from copies-y"));
+    expect_whole("y");
+    keys = "";
+    whole = "whole";
 }
 
 /* Another run's place, one that is none, credentials that are missing: said before any step. */

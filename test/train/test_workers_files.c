@@ -29,7 +29,6 @@ CASE(test_keys_that_cannot_be_kept)
         {"train.steps=7", "train.steps = 7", "expected 6 or 9 steps"},
         {"train.extend=2", "train.extend = 2", "expected 6 or 9 steps"},
         {"check.replay=1", "check.replay = 1", "expected 0"},
-        {"checkpoint.also=elsewhere", "checkpoint.also = \"elsewhere\"", "expected none"},
         {"snapshot.every=1", "snapshot.every = 1", "use train.save_every"},
         {"async.mode=none", "async.workers = 4", "async.mode = none"},
         {"async.outer_optim=sgd async.outer_momentum=0.5", "async.outer_momentum = 0.5",
