@@ -336,6 +336,7 @@ static void served_find(const struct ls_trainer *t, struct rescue *plan)
         }
     for (int i = 0; i < w->count; i++)
         plan->has[i] = notes_read(t, i, &of, NULL) && of.step == plan->outer_step;
+    plan->step = plan->outer_step; /* where the run goes on, whoever of them does */
 }
 
 /* Local, on rank 0. Those that came furthest; none, if the checkpoint has all that they have. */
@@ -520,7 +521,7 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
 
 int64_t workers_rescued(const struct ls_trainer *t)
 {
-    return t->workers ? ls_max(t->workers->rescue.step, 0) : 0;
+    return t->workers ? t->workers->rescue.step : 0;
 }
 
 int rescue_take(struct ls_trainer *t, struct ls_error *error)

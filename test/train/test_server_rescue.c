@@ -174,6 +174,16 @@ static int count_of(const char *text, const char *mark)
     return count;
 }
 
+/* The records say where the run goes on, by which the launcher counts what is computed again. */
+static void expect_rescued(const char *directory, const struct loss *loss)
+{
+    char *text = scratch_read(scratch_path(directory, "run/metrics.jsonl"), NULL), word[32];
+    snprintf(word, sizeof word, "\"rescued\": %d,", MEETING);
+    if (count_of(text, word) != 1)
+        fail_msg("%s: expected one start with %s", loss->moment, word);
+    free(text);
+}
+
 static void lose(const char *directory, const struct loss *loss, const char *kills,
                  const char *then)
 {
@@ -187,6 +197,8 @@ static void lose(const char *directory, const struct loss *loss, const char *kil
         fail_msg("%s: %d ranks kept something, expected %d:\n%s", loss->moment, kept, loss->kept,
                  output);
     job(directory, loss, then);
+    if (!strcmp(then, "goon"))
+        expect_rescued(directory, loss);
     if (strncmp(then, "kill", 4) != 0)
         assert_int_not_equal(access(scratch_path(directory, "run/rescue"), F_OK), 0);
 }
