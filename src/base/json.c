@@ -107,8 +107,8 @@ void ls_json_string(FILE *file, const char *bytes, size_t count)
             fputs("\xef\xbf\xbd", file); /* U+FFFD */
         else if (c == '"' || c == '\\')
             fprintf(file, "\\%c", c);
-        else if (c == '\n')
-            fputs("\\n", file);
+        else if (c == '\n' || c == '\r' || c == '\t')
+            fputs(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t", file);
         else
             fprintf(file, "\\u%04x", c);
     }

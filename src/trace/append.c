@@ -26,6 +26,7 @@ int trace_append_open(struct trace_append *file, const char *path, int flags,
     if (fstat(file->fd, &status)) {
         int failure = errno;
         close(file->fd);
+        file->fd = -1;
         return ls_error_errno(error, failure, "%s: cannot read its size", path);
     }
     file->size = status.st_size;

@@ -18,8 +18,9 @@ enum { RECORD_BYTES_MAX = 1 << 16 };
 
 struct ls_jsonl {
     struct trace_append file;
-    struct trace_text text;
-    char buffer[RECORD_BYTES_MAX];
+    FILE *record; /* into text */
+    char *text;
+    size_t bytes;
 };
 
 /* Cuts off what follows the last newline. */
@@ -49,46 +50,46 @@ static int cut_torn_line(struct trace_append *file, struct ls_error *error)
 int ls_jsonl_open(struct ls_jsonl **out, const char *path, struct ls_error *error)
 {
     *out = NULL;
-    struct ls_jsonl *jsonl = malloc(sizeof *jsonl);
-    if (!jsonl)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory for its buffer", path);
-    int status = trace_append_open(&jsonl->file, path, 0, error);
-    if (status) {
+    struct ls_jsonl *jsonl = calloc(1, sizeof *jsonl);
+    if (jsonl)
+        jsonl->record = open_memstream(&jsonl->text, &jsonl->bytes);
+    if (!jsonl || !jsonl->record) {
         free(jsonl);
-        return status;
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for its buffer", path);
     }
-    status = cut_torn_line(&jsonl->file, error);
-    if (status) {
+    int status = trace_append_open(&jsonl->file, path, 0, error);
+    if (!status)
+        status = cut_torn_line(&jsonl->file, error);
+    if (status)
         ls_jsonl_close(jsonl, NULL);
-        return status;
-    }
-    *out = jsonl;
-    return LS_OK;
+    else
+        *out = jsonl;
+    return status;
 }
 
 void ls_jsonl_begin(struct ls_jsonl *jsonl)
 {
-    jsonl->text = (struct trace_text){.data = jsonl->buffer, .size = sizeof jsonl->buffer};
-    trace_text_put(&jsonl->text, "{");
+    rewind(jsonl->record);
+    fputc('{', jsonl->record);
 }
 
-static void put_key(struct trace_text *text, const char *key)
+/* Where the value goes. */
+static FILE *member(struct ls_jsonl *jsonl, const char *key)
 {
-    if (text->used > 1)
-        trace_text_put(text, ", ");
-    trace_text_json(text, key);
-    trace_text_put(text, ": ");
+    if (ftell(jsonl->record) > 1)
+        fputs(", ", jsonl->record);
+    ls_json_string(jsonl->record, key, strlen(key));
+    fputs(": ", jsonl->record);
+    return jsonl->record;
 }
 
 void ls_jsonl_int(struct ls_jsonl *jsonl, const char *key, int64_t value)
 {
-    put_key(&jsonl->text, key);
-    trace_text_printf(&jsonl->text, "%lld", (long long)value);
+    fprintf(member(jsonl, key), "%lld", (long long)value);
 }
 
 void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value)
 {
-    put_key(&jsonl->text, key);
     char shortest[32];
     int digits = 6;
     while (digits < 9 && isfinite(value)) {
@@ -97,28 +98,28 @@ void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value)
             break;
         digits++;
     }
-    trace_text_number(&jsonl->text, (double)value, digits);
+    trace_put_number(member(jsonl, key), (double)value, digits);
 }
 
 void ls_jsonl_double(struct ls_jsonl *jsonl, const char *key, double value)
 {
-    put_key(&jsonl->text, key);
-    trace_text_number(&jsonl->text, value, 17);
+    trace_put_number(member(jsonl, key), value, 17);
 }
 
 void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value)
 {
-    put_key(&jsonl->text, key);
-    trace_text_json(&jsonl->text, value);
+    ls_json_string(member(jsonl, key), value, strlen(value));
 }
 
 int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error)
 {
-    trace_text_put(&jsonl->text, "}\n");
-    if (jsonl->text.overflow)
+    fputs("}\n", jsonl->record);
+    if (fflush(jsonl->record) || ferror(jsonl->record))
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a record", jsonl->file.path);
+    if (jsonl->bytes > RECORD_BYTES_MAX)
         return ls_error_set(error, LS_EINVAL, "%s: a record is over %d bytes; shorten its strings",
                             jsonl->file.path, RECORD_BYTES_MAX);
-    return trace_append_write(&jsonl->file, jsonl->text.data, jsonl->text.used, error);
+    return trace_append_write(&jsonl->file, jsonl->text, jsonl->bytes, error);
 }
 
 int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
@@ -126,6 +127,8 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
     if (!jsonl)
         return LS_OK;
     int status = trace_append_close(&jsonl->file, error);
+    fclose(jsonl->record);
+    free(jsonl->text);
     free(jsonl);
     return status;
 }

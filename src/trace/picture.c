@@ -77,18 +77,23 @@ void ls_picture_end(FILE *file)
 
 void ls_picture_xml(FILE *file, const char *string)
 {
-    char buffer[4096], piece[513];
+    const char *c;
     while (*string) {
-        /* A piece ends before a character, not within one. */
-        size_t length = strnlen(string, sizeof piece - 1);
-        while (length > 1 && string[length] && ((unsigned char)string[length] & 0xc0) == 0x80)
-            length--;
-        memcpy(piece, string, length);
-        piece[length] = '\0';
-        string += length;
-        struct trace_text text = {.data = buffer, .size = sizeof buffer};
-        trace_text_xml(&text, piece);
-        fwrite(text.data, 1, text.used, file);
+        size_t length = trace_character(&string, &c);
+        /* U+FFFE and U+FFFF are characters, though none of XML's. */
+        bool barred = length == 3 && !memcmp(c, "\xef\xbf", 2) && (unsigned char)c[2] >= 0xbe;
+        const char *name = length > 1  ? NULL
+                           : *c == '<' ? "&lt;"
+                           : *c == '>' ? "&gt;"
+                           : *c == '&' ? "&amp;"
+                           : *c == '"' ? "&quot;"
+                           : (unsigned char)*c < 0x20
+                               ? " " /* XML 1.0 has no other control characters */
+                               : NULL;
+        if (name || barred)
+            fputs(name ? name : "\xef\xbf\xbd", file);
+        else
+            fwrite(c, 1, length, file);
     }
 }
 

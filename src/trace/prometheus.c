@@ -30,34 +30,26 @@ static bool ends_with(const char *name, const char *suffix)
 /* Bytes that are no UTF-8 would make a parser refuse the whole file. */
 static void put_escaped(FILE *out, const char *string, bool quotes)
 {
-    char buffer[4096];
-    struct trace_text text = {.data = buffer, .size = sizeof buffer};
-    trace_text_utf8(&text, string);
-    for (size_t i = 0; i < text.used; i++) {
-        char c = buffer[i];
-        if (c == '\n')
+    const char *c;
+    while (*string) {
+        size_t length = trace_character(&string, &c);
+        if (*c == '\n')
             fputs("\\n", out);
-        else if (c == '\\')
-            fputs("\\\\", out);
-        else if (c == '"' && quotes)
-            fputs("\\\"", out);
+        else if (*c == '\\' || (*c == '"' && quotes))
+            fprintf(out, "\\%c", *c);
         else
-            fputc(c, out);
+            fwrite(c, 1, length, out);
     }
 }
 
 static void put_value(FILE *out, double value)
 {
-    if (isnan(value))
-        fputs(" NaN\n", out);
-    else if (isinf(value))
-        fputs(value > 0 ? " +Inf\n" : " -Inf\n", out);
-    else {
-        char buffer[40];
-        struct trace_text text = {.data = buffer, .size = sizeof buffer};
-        trace_text_number(&text, value, 17);
-        fprintf(out, " %.*s\n", (int)text.used, buffer);
-    }
+    fputc(' ', out);
+    if (isfinite(value))
+        trace_put_number(out, value, 17);
+    else
+        fputs(isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf", out);
+    fputc('\n', out);
 }
 
 static int check_labels(const struct ls_metric *metric, struct ls_error *error)

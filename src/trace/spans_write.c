@@ -2,7 +2,7 @@
 #include "trace/append.h"
 #include "trace/spans.h"
 
-#include "trace/text.h"
+#include <lockstep/base/json.h>
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_SHOWN = 16, BUFFER_BYTES = 1 << 16, OBJECT_BYTES = 4096 };
+enum { RANKS_SHOWN = 16, BUFFER_BYTES = 1 << 16 };
 
 /* The file, and which thread is being written. */
 struct ls_trace_file {
@@ -19,52 +19,41 @@ struct ls_trace_file {
     size_t tid;
     int64_t now_ns;
     struct ls_error *error;
-    int status;                /* the first failure of a call; what follows does nothing */
-    char buffer[BUFFER_BYTES]; /* whole objects */
-    size_t used;
-    struct trace_text text; /* the object under work, behind them */
-    size_t count;
+    int status; /* the first failure of a call; what follows does nothing */
+    FILE *out;  /* whole objects, gathered in buffer */
+    char *buffer;
+    size_t used, count;
     struct ls_trace *traces[];
 };
 
 /* What is gathered goes to the file, or is gathered no more. */
 static void drain(struct ls_trace_file *w)
 {
+    if (!w->status && (fflush(w->out) || ferror(w->out)))
+        w->status = ls_error_set(w->error, LS_ENOMEM, "%s: no memory for events", w->file.path);
     if (!w->status && w->used > 0)
         w->status = trace_append_write(&w->file, w->buffer, w->used, w->error);
-    w->used = 0;
+    rewind(w->out);
 }
 
-static struct trace_text *begin_object(struct ls_trace_file *w)
+static void put_text(FILE *out, const char *text)
 {
-    if (sizeof w->buffer - w->used < OBJECT_BYTES)
-        drain(w);
-    w->text = (struct trace_text){.data = w->buffer + w->used, .size = OBJECT_BYTES};
-    return &w->text;
-}
-
-static void end_object(struct ls_trace_file *w)
-{
-    trace_text_put(&w->text, ",\n");
-    LS_ASSERT(!w->text.overflow); /* names are literals, and copies are cut */
-    w->used += w->text.used;
+    ls_json_string(out, text, strlen(text));
 }
 
 /* ---- names and order ------------------------------------------------------------------------- */
 
 static void put_metadata(struct ls_trace_file *w, const char *what, const char *name, int64_t order)
 {
-    struct trace_text *text = begin_object(w);
-    trace_text_printf(text, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,\"args\":{", what,
-                      w->trace->rank, w->tid);
+    fprintf(w->out, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,\"args\":{", what,
+            w->trace->rank, w->tid);
     if (name) {
-        trace_text_put(text, "\"name\":");
-        trace_text_json(text, name);
+        fputs("\"name\":", w->out);
+        put_text(w->out, name);
     } else {
-        trace_text_printf(text, "\"sort_index\":%lld", (long long)order);
+        fprintf(w->out, "\"sort_index\":%lld", (long long)order);
     }
-    trace_text_put(text, "}}");
-    end_object(w);
+    fputs("}},\n", w->out);
 }
 
 static void put_names(struct ls_trace_file *w)
@@ -82,53 +71,51 @@ static void put_names(struct ls_trace_file *w)
 /* ---- events ---------------------------------------------------------------------------------- */
 
 /* Microseconds. */
-static void put_time(struct trace_text *text, const char *key, int64_t ns)
+static void put_time(FILE *out, const char *key, int64_t ns)
 {
-    trace_text_printf(text, ",\"%s\":%lld.%03d", key, (long long)(ns / 1000), (int)(ns % 1000));
+    fprintf(out, ",\"%s\":%lld.%03d", key, (long long)(ns / 1000), (int)(ns % 1000));
 }
 
-static void put_field(struct trace_text *text, const char *key, const char *value)
+static void put_field(FILE *out, const char *key, const char *value)
 {
-    trace_text_printf(text, ",\"%s\":", key);
-    trace_text_json(text, value ? value : "");
+    fprintf(out, ",\"%s\":", key);
+    put_text(out, value ? value : "");
 }
 
 static void put_head(struct ls_trace_file *w, const char *name, const char *category,
                      const char *ph, int64_t ns)
 {
-    struct trace_text *text = begin_object(w);
-    trace_text_put(text, "{\"name\":");
-    trace_text_json(text, name);
-    put_field(text, "cat", category);
-    trace_text_printf(text, ",\"ph\":\"%s\",\"pid\":%d,\"tid\":%zu", ph, w->trace->rank, w->tid);
-    put_time(text, "ts", ns);
+    fputs("{\"name\":", w->out);
+    put_text(w->out, name);
+    put_field(w->out, "cat", category);
+    fprintf(w->out, ",\"ph\":\"%s\",\"pid\":%d,\"tid\":%zu", ph, w->trace->rank, w->tid);
+    put_time(w->out, "ts", ns);
 }
 
 static void put_transfer(struct ls_trace_file *w, const struct trace_event *event)
 {
-    struct trace_text *text = &w->text;
     const struct trace_transfer *transfer = &event->transfer;
     const struct trace_group *group = &w->trace->groups[transfer->group];
-    put_field(text, "operation", event->name);
-    put_field(text, "kind", transfer->kind);
-    put_field(text, "group", group->name);
-    trace_text_printf(text, ",\"size\":%d,\"ranks\":[", group->size);
+    put_field(w->out, "operation", event->name);
+    put_field(w->out, "kind", transfer->kind);
+    put_field(w->out, "group", group->name);
+    fprintf(w->out, ",\"size\":%d,\"ranks\":[", group->size);
     for (int i = 0; i < group->size && i < RANKS_SHOWN; i++)
-        trace_text_printf(text, "%s%d", i ? "," : "", group->ranks[i]);
-    trace_text_printf(text, "],\"bytes\":%lld,\"elements\":%lld", (long long)transfer->bytes,
-                      (long long)transfer->elements);
-    put_field(text, "dtype", transfer->dtype);
+        fprintf(w->out, "%s%d", i ? "," : "", group->ranks[i]);
+    fprintf(w->out, "],\"bytes\":%lld,\"elements\":%lld", (long long)transfer->bytes,
+            (long long)transfer->elements);
+    put_field(w->out, "dtype", transfer->dtype);
     if (transfer->peer >= 0)
-        trace_text_printf(text, ",\"peer\":%d", transfer->peer);
+        fprintf(w->out, ",\"peer\":%d", transfer->peer);
     if (transfer->label[0])
-        put_field(text, "label", transfer->label);
+        put_field(w->out, "label", transfer->label);
 }
 
 static void put_op(struct ls_trace_file *w, const struct ls_trace_op *op)
 {
-    put_field(&w->text, "dtype", op->dtype);
-    trace_text_printf(&w->text, ",\"m\":%lld,\"n\":%lld,\"k\":%lld,\"flops\":%.0f,\"bytes\":%.0f",
-                      (long long)op->m, (long long)op->n, (long long)op->k, op->flops, op->bytes);
+    put_field(w->out, "dtype", op->dtype);
+    fprintf(w->out, ",\"m\":%lld,\"n\":%lld,\"k\":%lld,\"flops\":%.0f,\"bytes\":%.0f",
+            (long long)op->m, (long long)op->n, (long long)op->k, op->flops, op->bytes);
 }
 
 static bool is_transfer(const struct trace_event *event)
@@ -141,19 +128,18 @@ static void put_args(struct ls_trace_file *w, const struct trace_event *event)
 {
     static const char *const keys[LS_TRACE_KEYS] = {"step", "micro_batch", "chunk", "stage",
                                                     "layer"};
-    struct trace_text *text = &w->text;
-    trace_text_put(text, ",\"args\":{\"phase\":");
-    trace_text_json(text, event->phase ? event->phase : "");
+    fputs(",\"args\":{\"phase\":", w->out);
+    put_text(w->out, event->phase ? event->phase : "");
     for (int key = 0; key < LS_TRACE_KEYS; key++)
         if (event->at[key] >= 0)
-            trace_text_printf(text, ",\"%s\":%lld", keys[key], (long long)event->at[key]);
+            fprintf(w->out, ",\"%s\":%lld", keys[key], (long long)event->at[key]);
     if (is_transfer(event))
         put_transfer(w, event);
     if (event->type == TRACE_OP)
         put_op(w, &event->op);
     if (event->duration_ns < 0)
-        trace_text_put(text, ",\"unfinished\":true");
-    trace_text_put(text, "}}");
+        fputs(",\"unfinished\":true", w->out);
+    fputs("}},\n", w->out);
 }
 
 /* An arrow from a send to its receive; it ties to the span around it. */
@@ -161,9 +147,8 @@ static void put_flow(struct ls_trace_file *w, const struct trace_event *event, b
                      int64_t ns)
 {
     put_head(w, "message", "message", finish ? "f" : "s", ns);
-    trace_text_printf(&w->text, ",\"id\":\"%016llx\"%s}", (unsigned long long)event->transfer.flow,
-                      finish ? ",\"bp\":\"e\"" : "");
-    end_object(w);
+    fprintf(w->out, ",\"id\":\"%016llx\"%s},\n", (unsigned long long)event->transfer.flow,
+            finish ? ",\"bp\":\"e\"" : "");
 }
 
 static void put_span(struct ls_trace_file *w, const struct trace_event *event)
@@ -176,9 +161,8 @@ static void put_span(struct ls_trace_file *w, const struct trace_event *event)
                                           : "",
              event->name);
     put_head(w, name, event->category, "X", event->begin_ns);
-    put_time(&w->text, "dur", duration);
+    put_time(w->out, "dur", duration);
     put_args(w, event);
-    end_object(w);
     if (!is_transfer(event) || !event->transfer.flow)
         return;
     bool starts = event->type != TRACE_WAIT, ends = event->type != TRACE_START;
@@ -193,13 +177,12 @@ static void put_background(struct ls_trace_file *w, const struct trace_event *ev
     int64_t end = event->duration_ns < 0 ? w->now_ns : event->begin_ns + event->duration_ns;
     for (int i = 0; i < 2; i++) {
         put_head(w, event->name, event->category, i ? "e" : "b", i ? end : event->begin_ns);
-        trace_text_printf(&w->text, ",\"id\":\"%d.%zu.%llu\"", w->trace->rank, w->tid,
-                          (unsigned long long)event->transfer.number);
+        fprintf(w->out, ",\"id\":\"%d.%zu.%llu\"", w->trace->rank, w->tid,
+                (unsigned long long)event->transfer.number);
         if (i == 0)
             put_args(w, event);
         else
-            trace_text_put(&w->text, "}");
-        end_object(w);
+            fputs("},\n", w->out);
     }
 }
 
@@ -228,20 +211,13 @@ static void put_open(struct ls_trace_file *w)
 
 static void put_group(struct ls_trace_file *w, const struct trace_group *group)
 {
-    struct trace_text *text = begin_object(w);
-    trace_text_printf(
-        text, "{\"name\":\"group\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":", w->trace->rank);
-    trace_text_json(text, group->name);
-    trace_text_put(text, ",\"ranks\":[");
-    for (int i = 0; i < group->size; i++) {
-        if (text->used + 16 > OBJECT_BYTES) { /* a long list goes on in the next piece */
-            w->used += text->used;
-            text = begin_object(w);
-        }
-        trace_text_printf(text, "%s%d", i ? "," : "", group->ranks[i]);
-    }
-    trace_text_put(text, "]}}");
-    end_object(w);
+    fprintf(w->out,
+            "{\"name\":\"group\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":", w->trace->rank);
+    put_text(w->out, group->name);
+    fputs(",\"ranks\":[", w->out);
+    for (int i = 0; i < group->size; i++)
+        fprintf(w->out, "%s%d", i ? "," : "", group->ranks[i]);
+    fputs("]}},\n", w->out);
 }
 
 /* Sums up to here; the last one in the file counts. */
@@ -254,12 +230,11 @@ static void put_sums(struct ls_trace_file *w)
         dropped += w->traces[t]->dropped;
         kept += w->traces[t]->written - w->traces[t]->dropped;
     }
-    trace_text_printf(begin_object(w),
-                      "{\"name\":\"events\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"kept\":%llu,"
-                      "\"dropped\":%llu,\"monotonic_ns\":%lld,\"realtime_ns\":%lld%09ld}}",
-                      w->traces[0]->rank, (unsigned long long)kept, (unsigned long long)dropped,
-                      (long long)w->now_ns, (long long)wall.tv_sec, wall.tv_nsec);
-    end_object(w);
+    fprintf(w->out,
+            "{\"name\":\"events\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"kept\":%llu,"
+            "\"dropped\":%llu,\"monotonic_ns\":%lld,\"realtime_ns\":%lld%09ld}},\n",
+            w->traces[0]->rank, (unsigned long long)kept, (unsigned long long)dropped,
+            (long long)w->now_ns, (long long)wall.tv_sec, wall.tv_nsec);
 }
 
 static void call_begin(struct ls_trace_file *w, struct ls_error *error)
@@ -267,7 +242,7 @@ static void call_begin(struct ls_trace_file *w, struct ls_error *error)
     w->now_ns = trace_now_ns();
     w->error = error;
     w->status = LS_OK;
-    w->used = 0;
+    rewind(w->out);
 }
 
 /* Those that are not in the file yet; after a failure they stay. */
@@ -280,7 +255,7 @@ static void put_new(struct ls_trace_file *w, struct ls_trace *trace)
         trace->passed = trace->written;
     }
     while (trace->passed < trace->written && !w->status) {
-        while (next < trace->written && sizeof w->buffer - w->used >= 4 * OBJECT_BYTES)
+        while (next < trace->written && ftell(w->out) < BUFFER_BYTES)
             put_event(w, &trace->ring[next++ % trace->capacity]);
         drain(w);
         if (!w->status)
@@ -293,10 +268,16 @@ int ls_trace_file_open(struct ls_trace_file **out, const char *path, struct ls_t
 {
     struct ls_trace_file *w = calloc(1, sizeof *w + count * sizeof w->traces[0]);
     *out = NULL;
-    if (!w)
+    if (w)
+        w->out = open_memstream(&w->buffer, &w->used);
+    if (!w || !w->out) {
+        free(w);
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for a trace's file", path);
+    }
     int status = trace_append_open(&w->file, path, O_TRUNC, error);
     if (status) {
+        fclose(w->out);
+        free(w->buffer);
         free(w);
         return status;
     }
@@ -309,8 +290,7 @@ int ls_trace_file_open(struct ls_trace_file **out, const char *path, struct ls_t
 /* Once, before the first events. */
 static void put_start(struct ls_trace_file *w)
 {
-    memcpy(w->buffer, "[\n", 2);
-    w->used = 2;
+    fputs("[\n", w->out);
     for (size_t t = 0; t < w->count; t++) {
         w->trace = w->traces[t];
         w->tid = t;
@@ -353,10 +333,12 @@ int ls_trace_file_close(struct ls_trace_file *w, struct ls_error *error)
         put_open(w);
     }
     put_sums(w);
-    memcpy(w->buffer + w->used - 2, "\n]\n", 3); /* in place of the last comma */
-    w->used++;
+    fseek(w->out, -2, SEEK_CUR);
+    fputs("\n]\n", w->out); /* in place of the last comma */
     drain(w);
     int status = w->status, closed = trace_append_close(&w->file, status ? NULL : error);
+    fclose(w->out);
+    free(w->buffer);
     free(w);
     return status ? status : closed;
 }

@@ -3,7 +3,6 @@
 #include <lockstep/trace.h>
 
 #include "trace/append.h"
-#include "trace/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +19,22 @@ struct ls_tensorboard {
     char record[HEADER_BYTES + EVENT_BYTES_MAX + SUMMARY_BYTES_MAX + FOOTER_BYTES];
 };
 
+/* What is put together in a buffer of fixed size. */
+struct bytes {
+    char *data;
+    size_t size, used;
+    bool overflow;
+};
+
+static void put_bytes(struct bytes *out, const void *data, size_t count)
+{
+    out->overflow |= count > out->size - out->used;
+    if (out->overflow)
+        return;
+    memcpy(out->data + out->used, data, count);
+    out->used += count;
+}
+
 static uint32_t masked_crc32c(const void *data, size_t bytes)
 {
     /* ISA-L takes and gives the register without the complements of the CRC-32C that is in use. */
@@ -27,12 +42,12 @@ static uint32_t masked_crc32c(const void *data, size_t bytes)
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-static void put_little_endian(struct trace_text *out, uint64_t value, int bytes)
+static void put_little_endian(struct bytes *out, uint64_t value, int bytes)
 {
     unsigned char out_bytes[8];
     for (int i = 0; i < bytes; i++)
         out_bytes[i] = (unsigned char)(value >> (8 * i));
-    trace_text_bytes(out, out_bytes, (size_t)bytes);
+    put_bytes(out, out_bytes, (size_t)bytes);
 }
 
 static size_t varint_encode(uint64_t value, unsigned char out[10])
@@ -44,25 +59,25 @@ static size_t varint_encode(uint64_t value, unsigned char out[10])
     return n;
 }
 
-static void put_varint(struct trace_text *out, uint64_t value)
+static void put_varint(struct bytes *out, uint64_t value)
 {
     unsigned char bytes[10];
-    trace_text_bytes(out, bytes, varint_encode(value, bytes));
+    put_bytes(out, bytes, varint_encode(value, bytes));
 }
 
 /* A length-delimited protobuf field. */
-static void put_field(struct trace_text *out, int tag, const void *data, size_t bytes)
+static void put_field(struct bytes *out, int tag, const void *data, size_t bytes)
 {
     put_varint(out, (uint64_t)tag);
     put_varint(out, bytes);
-    trace_text_bytes(out, data, bytes);
+    put_bytes(out, data, bytes);
 }
 
 /* Frames one Event { wall_time = 1, step = 2, field } and appends it to the file. */
 static int write_event(struct ls_tensorboard *board, double wall_time_s, int64_t step,
                        int field_tag, const void *field, size_t field_bytes, struct ls_error *error)
 {
-    struct trace_text out = {.data = board->record, .size = sizeof board->record};
+    struct bytes out = {.data = board->record, .size = sizeof board->record};
     out.used = HEADER_BYTES;
     uint64_t wall_time_bits;
     memcpy(&wall_time_bits, &wall_time_s, sizeof wall_time_bits);
@@ -76,7 +91,7 @@ static int write_event(struct ls_tensorboard *board, double wall_time_s, int64_t
     size_t data_bytes = out.used - HEADER_BYTES;
     put_little_endian(&out, masked_crc32c(board->record + HEADER_BYTES, data_bytes), 4);
     LS_ASSERT(!out.overflow);
-    struct trace_text header = {.data = board->record, .size = HEADER_BYTES};
+    struct bytes header = {.data = board->record, .size = HEADER_BYTES};
     put_little_endian(&header, data_bytes, 8);
     put_little_endian(&header, masked_crc32c(board->record, 8), 4);
     return trace_append_write(&board->file, board->record, out.used, error);
@@ -128,7 +143,7 @@ int ls_tensorboard_open(struct ls_tensorboard **out, const char *directory, doub
 int ls_tensorboard_scalars(struct ls_tensorboard *board, double wall_time_s, int64_t step,
                            const struct ls_scalar *scalars, size_t count, struct ls_error *error)
 {
-    struct trace_text summary = {.data = board->summary, .size = sizeof board->summary};
+    struct bytes summary = {.data = board->summary, .size = sizeof board->summary};
     for (size_t i = 0; i < count; i++) {
         size_t tag_bytes = strlen(scalars[i].tag);
         unsigned char scratch[10];
