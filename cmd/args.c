@@ -66,8 +66,9 @@ static int unknown_option(const struct cmd_page *page, const char *given, struct
                         near ? "?" : " (--help lists them)");
 }
 
-static int word_add(struct cmd_args *args, const char *word, int words_max, struct ls_error *error)
+static int word_add(struct cmd_args *args, const char *word, struct ls_error *error)
 {
+    int most = args->page->words_max, words_max = most ? (int)ls_max(most, 0) : CMD_WORDS_MAX;
     const char *arguments = args->page->arguments;
     bool list = strstr(arguments, "...") != NULL; /* "RUN...", which reads as any number */
     if (args->words == words_max && list)
@@ -89,8 +90,8 @@ static bool takes_words(const struct cmd_option *option)
 }
 
 /* One option at argv[i]; *used is how many arguments it took. */
-static int read_option(struct cmd_args *args, int argc, char **argv, int i, int words_max,
-                       int *used, struct ls_error *error)
+static int read_option(struct cmd_args *args, int argc, char **argv, int i, int *used,
+                       struct ls_error *error)
 {
     const char *equals = strchr(argv[i], '=');
     size_t length = equals ? (size_t)(equals - argv[i]) : strlen(argv[i]);
@@ -105,7 +106,7 @@ static int read_option(struct cmd_args *args, int argc, char **argv, int i, int 
     }
     if (takes_words(option)) {
         args->value[index] = "";
-        return equals ? word_add(args, equals + 1, words_max, error) : LS_OK;
+        return equals ? word_add(args, equals + 1, error) : LS_OK;
     }
     if (equals) {
         args->value[index] = equals + 1;
@@ -129,12 +130,11 @@ static bool is_text(const struct cmd_page *page, const char *given)
 
 static const char *running = ""; /* the page that was read last */
 
-int cmd_args_read(struct cmd_args *args, const char *page_name, int argc, char **argv,
-                  int words_max, struct ls_error *error)
+int cmd_args_read(struct cmd_args *args, const struct cmd_page *page, int argc, char **argv,
+                  struct ls_error *error)
 {
-    *args = (struct cmd_args){.page = cmd_page_of(page_name), .given = argc - 1};
-    LS_ASSERT(args->page && words_max <= CMD_WORDS_MAX);
-    running = args->page->name;
+    *args = (struct cmd_args){.page = page, .given = argc - 1};
+    running = page->name;
     bool options = true;
     for (int i = 1, used; i < argc; i += used) {
         int status = LS_OK;
@@ -142,9 +142,9 @@ int cmd_args_read(struct cmd_args *args, const char *page_name, int argc, char *
         if (options && strcmp(argv[i], "--") == 0)
             options = false;
         else if (options && argv[i][0] == '-' && argv[i][1] && !is_text(args->page, argv[i]))
-            status = read_option(args, argc, argv, i, words_max, &used, error);
+            status = read_option(args, argc, argv, i, &used, error);
         else
-            status = word_add(args, argv[i], words_max, error);
+            status = word_add(args, argv[i], error);
         if (status)
             return status;
     }

@@ -205,9 +205,8 @@ static void report_print(struct bench *bench)
     printf("{\"tokens_per_s\": %.2f, \"step_s\": %.5f, \"model_flops_per_s\": %.4g, "
            "\"gemm_flops_per_s\": %.4g, \"peak_share\": %.4f, \"comm_wait_s\": %.5f, "
            "\"data_wait_s\": %.6f, \"optimizer_s\": %.5f, \"first_step_s\": %.3f, "
-           "\"peak_rss_bytes\": %ld, "
-           "\"loss\": %s, \"ranks\": %d, \"mean_step_s\": %.5f, \"gradient_bytes\": %ld, "
-           "\"ranks_that_moved_other_bytes\": %d, ",
+           "\"peak_rss_bytes\": %ld, \"loss\": %s, \"ranks\": %d, \"mean_step_s\": %.5f, "
+           "\"gradient_bytes\": %ld, \"ranks_that_moved_other_bytes\": %d, ",
            tokens / step, step, flops / step, peak, peak > 0 ? flops / step / peak : 0, comm, wait,
            optimizer, bench->first_step_s, usage.ru_maxrss * 1024L, loss, bench->ranks,
            bench->timed_s / bench->count, (long)bench->accounts[0].gradient_bytes,

@@ -18,12 +18,16 @@ struct cmd_option {
 };
 
 /* One page of the manual. --help, the man page and the parser derive from it. */
+struct cmd_args;
+typedef int cmd_command(const struct cmd_args *args, struct ls_error *error);
 struct cmd_page {
     const char *name;      /* "train", "data prepare" */
     const char *arguments; /* "[CONFIG.yaml] [key=value]..." */
     const char *summary;   /* one line, no full stop */
     const char *text;      /* paragraphs, separated by empty lines */
     const struct cmd_option *options;
+    cmd_command *run;     /* NULL: a page alone */
+    int words_max;        /* that it takes; 0: CMD_WORDS_MAX, CMD_NO_WORDS: none */
     const char *examples; /* one a line; NULL for none */
 };
 
@@ -36,7 +40,7 @@ const struct cmd_page *cmd_page_of(const char *name);
 /* The names, for suggestions; names holds CMD_PAGES_MAX. Returns how many. */
 size_t cmd_page_names(const char **names);
 
-enum { CMD_PAGES_MAX = 64, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256 };
+enum { CMD_PAGES_MAX = 64, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256, CMD_NO_WORDS = -1 };
 
 /* One row for each exit code; the last has a NULL meaning. */
 struct cmd_exit_code {
@@ -66,9 +70,9 @@ struct cmd_args {
 /* Reads argv[1] onwards. Both "--name VALUE" and "--name=VALUE" are read, options and words in any
  * order; the values of an option that takes "NAME..." are words. LS_ECONFIG for an option that the
  * page does not list (with the nearest), for a value that is missing or not wanted, and for more
- * than words_max words. */
-int cmd_args_read(struct cmd_args *args, const char *page_name, int argc, char **argv,
-                  int words_max, struct ls_error *error);
+ * than its words_max words. */
+int cmd_args_read(struct cmd_args *args, const struct cmd_page *page, int argc, char **argv,
+                  struct ls_error *error);
 /* The option's value, NULL where it was not given. */
 const char *cmd_args_value(const struct cmd_args *args, const char *option);
 bool cmd_args_given(const struct cmd_args *args, const char *option);
@@ -143,61 +147,17 @@ extern const struct ls_log cmd_warnings;
 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
-/* Each with its name and the most words that it takes. They return LS_OK, a status whose error
- * cmd_run prints, or an exit code above 0. */
-#define CMD_COMMANDS(COMMAND)                                                                      \
-    COMMAND(audit, "audit", CMD_WORDS_MAX)                                                         \
-    COMMAND(bench_checkpoint, "bench checkpoint", CMD_WORDS_MAX)                                   \
-    COMMAND(bench_comm, "bench comm", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_data, "bench data", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_int8, "bench int8", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_interop, "bench interop", CMD_WORDS_MAX)                                         \
-    COMMAND(bench_machine, "bench machine", CMD_WORDS_MAX)                                         \
-    COMMAND(bench_ops, "bench ops", CMD_WORDS_MAX)                                                 \
-    COMMAND(bench_pipeline, "bench pipeline", CMD_WORDS_MAX)                                       \
-    COMMAND(bench_plan, "bench plan", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_step, "bench step", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_tier, "bench tier", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_tokenizer, "bench tokenizer", CMD_WORDS_MAX)                                     \
-    COMMAND(ckpt_average, "ckpt average", CMD_WORDS_MAX)                                           \
-    COMMAND(ckpt_inspect, "ckpt inspect", 1)                                                       \
-    COMMAND(ckpt_reshard, "ckpt reshard", CMD_WORDS_MAX)                                           \
-    COMMAND(ckpt_verify, "ckpt verify", CMD_WORDS_MAX)                                             \
-    COMMAND(convert, "convert", CMD_WORDS_MAX)                                                     \
-    COMMAND(data_dedup, "data dedup", CMD_WORDS_MAX)                                               \
-    COMMAND(data_detokenize, "data detokenize", 1)                                                 \
-    COMMAND(data_filter, "data filter", CMD_WORDS_MAX)                                             \
-    COMMAND(data_inspect, "data inspect", 1)                                                       \
-    COMMAND(data_merge, "data merge", CMD_WORDS_MAX)                                               \
-    COMMAND(data_order, "data order", CMD_WORDS_MAX)                                               \
-    COMMAND(data_pack, "data pack", CMD_WORDS_MAX)                                                 \
-    COMMAND(data_prepare, "data prepare", CMD_WORDS_MAX)                                           \
-    COMMAND(data_split, "data split", 1)                                                           \
-    COMMAND(data_stats, "data stats", CMD_WORDS_MAX)                                               \
-    COMMAND(data_train_tokenizer, "data train-tokenizer", CMD_WORDS_MAX)                           \
-    COMMAND(data_verify, "data verify", CMD_WORDS_MAX)                                             \
-    COMMAND(diff, "diff", 2)                                                                       \
-    COMMAND(doctor, "doctor", 0)                                                                   \
-    COMMAND(eval, "eval", CMD_WORDS_MAX)                                                           \
-    COMMAND(export, "export", CMD_WORDS_MAX)                                                       \
-    COMMAND(generate, "generate", CMD_WORDS_MAX)                                                   \
-    COMMAND(help, "help", 2)                                                                       \
-    COMMAND(import, "import", CMD_WORDS_MAX)                                                       \
-    COMMAND(launch, "launch", CMD_WORDS_MAX)                                                       \
-    COMMAND(layout, "layout", CMD_WORDS_MAX)                                                       \
-    COMMAND(plan, "plan", CMD_WORDS_MAX)                                                           \
-    COMMAND(plan_memory, "plan memory", CMD_WORDS_MAX)                                             \
-    COMMAND(plot, "plot", LS_PLOT_RUNS_MAX)                                                        \
-    COMMAND(profile, "profile", 1)                                                                 \
-    COMMAND(replay, "replay", CMD_WORDS_MAX)                                                       \
-    COMMAND(report, "report", LS_REPORT_RUNS_MAX)                                                  \
-    COMMAND(members, "members", 2)                                                                 \
-    COMMAND(status, "status", 1)                                                                   \
-    COMMAND(train, "train", CMD_WORDS_MAX)                                                         \
-    COMMAND(verify, "verify", CMD_WORDS_MAX)
-#define CMD_DECLARE(function, name, words_max)                                                     \
-    int cmd_##function(const struct cmd_args *args, struct ls_error *error);
-CMD_COMMANDS(CMD_DECLARE)
+/* What a page's command does. It returns LS_OK, a status whose error cmd_run prints, or an exit
+ * code above 0. */
+cmd_command cmd_audit, cmd_bench_checkpoint, cmd_bench_comm, cmd_bench_data, cmd_bench_int8,
+    cmd_bench_interop, cmd_bench_machine, cmd_bench_ops, cmd_bench_pipeline, cmd_bench_plan,
+    cmd_bench_step, cmd_bench_tier, cmd_bench_tokenizer, cmd_ckpt_average, cmd_ckpt_inspect,
+    cmd_ckpt_reshard, cmd_ckpt_verify, cmd_convert, cmd_data_dedup, cmd_data_detokenize,
+    cmd_data_filter, cmd_data_inspect, cmd_data_merge, cmd_data_order, cmd_data_pack,
+    cmd_data_prepare, cmd_data_split, cmd_data_stats, cmd_data_train_tokenizer, cmd_data_verify,
+    cmd_diff, cmd_doctor, cmd_eval, cmd_export, cmd_generate, cmd_help, cmd_import, cmd_launch,
+    cmd_layout, cmd_plan, cmd_plan_memory, cmd_plot, cmd_profile, cmd_replay, cmd_report,
+    cmd_members, cmd_status, cmd_train, cmd_verify;
 
 /* Runs the command of that name, whose arguments are argv[1] onwards; *code is the exit code.
  * False: there is none. */

@@ -212,8 +212,7 @@ static int stats_one(void *user, const char *store, struct ls_error *error)
     ls_meter_clear();
     if (!status && s->svg && s->drawn++ > 0)
         status = ls_error_set(error, LS_ECONFIG,
-                              "--svg draws one store: name PREFIX_train or "
-                              "PREFIX_valid");
+                              "--svg draws one store: name PREFIX_train or PREFIX_valid");
     if (!status && s->svg)
         status = ls_store_spare(store, s->svg, error);
     if (!status)

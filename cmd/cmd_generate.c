@@ -292,8 +292,7 @@ static void answer_tell(const struct generating *g)
                 (long)g->asked->tokens);
     if (g->finish == LS_FINISH_CONTEXT)
         fprintf(stderr,
-                "lockstep generate: the answer was cut: the model's context of %ld is "
-                "full\n",
+                "lockstep generate: the answer was cut: the model's context of %ld is full\n",
                 (long)ls_finished_model(g->finished)->context);
 }
 

@@ -1,6 +1,9 @@
 /* The manual: every sub-command, its arguments and options. */
 #include "cmd.h"
 
+#include <lockstep/compare/report.h>
+#include <lockstep/trace/picture.h>
+
 #include <string.h>
 
 #define OPTIONS(name) static const struct cmd_option name[]
@@ -37,8 +40,7 @@ OPTIONS(eval_options) = {
     {"--text", "FILE", "evaluate on the text of a file"},
     SPECIAL_TOKENS,
     {"--ids", "FILE",
-     "evaluate on the tokens of a file's JSON lines, each with `id`: what "
-     "--logprobs writes"},
+     "evaluate on the tokens of a file's JSON lines, each with `id`: what --logprobs writes"},
     {"--logprobs", "FILE",
      "write a JSON line for each token, with its log-probability in decimal and as the bits of "
      "the float"},
@@ -89,8 +91,7 @@ OPTIONS(generate_options) = {
     {"--truncate", NULL, "drop the first tokens of a prompt that is too long"},
     {"--tokens", "N", "generate at most N tokens (default: 128; with --chat 1024)"},
     {"--temperature", "T",
-     "divide the logits by T; with 0 always take the likeliest token "
-     "(default: 0.8)"},
+     "divide the logits by T; with 0 always take the likeliest token (default: 0.8)"},
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
     {"--top-p", "P", "draw from the likeliest tokens with total probability P (default: 1)"},
     {"--seed", "N", "seed of the draw; the same seed gives the same text (default: 1234)"},
@@ -118,8 +119,7 @@ OPTIONS(prepare_options) = {
      "weigh the loss of each token by the number under this key of its JSONL object, 1 if it has "
      "none"},
     {"--on-error", "stop|skip",
-     "stop at a bad JSONL record (the default), or skip it and list it in "
-     "PREFIX.skipped.txt"},
+     "stop at a bad JSONL record (the default), or skip it and list it in PREFIX.skipped.txt"},
     {"--no-special-tokens", NULL,
      "do not put the tokens around a document that the tokenizer's files say, such as <s>"},
     {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
@@ -260,18 +260,17 @@ static const struct cmd_page pages[] = {
     {"train", "[CONFIG.yaml] [key=value]...", "train a model",
      "Trains what the configuration describes and writes a run directory: the resolved "
      "config.yaml, metrics.jsonl (one object per step), TensorBoard events and checkpoints.\n\n"
-     "The ranks of the layout (the keys of `parallel`) share the work. They are threads of "
-     "this process, unless mpirun or srun started the program: then each process is one rank. "
-     "However the work is cut - pipeline, data, context and tensor parallel, ZeRO, "
-     "micro-batches, threads, transport - the losses and the final state are the same, bit for "
-     "bit.\n\nSIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit; a "
-     "second signal ends the program at once. train.resume=auto resumes from the newest "
-     "checkpoint, and the result is that of a run that was never stopped.\n\nEnvironment: a "
-     "launcher is known by OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or "
-     "SLURM_PROCID with SLURM_NTASKS above 1. comm.transport=thread or mpi overrides them; a "
-     "batch script of Slurm sets the last two, so give comm.transport=thread there to run "
-     "without srun.",
-     train_options,
+     "The ranks of the layout (the keys of `parallel`) share the work. They are threads of this "
+     "process, unless mpirun or srun started the program: then each process is one rank. However "
+     "the work is cut - pipeline, data, context and tensor parallel, ZeRO, micro-batches, threads, "
+     "transport - the losses and the final state are the same, bit for bit.\n\nSIGINT, SIGTERM and "
+     "SIGUSR1 finish the step, save a checkpoint and exit; a second signal ends the program at "
+     "once. train.resume=auto resumes from the newest checkpoint, and the result is that of a run "
+     "that was never stopped.\n\nEnvironment: a launcher is known by OMPI_COMM_WORLD_SIZE, "
+     "PMIX_RANK, PMI_RANK, PMI_SIZE, or SLURM_PROCID with SLURM_NTASKS above 1. "
+     "comm.transport=thread or mpi overrides them; a batch script of Slurm sets the last two, so "
+     "give comm.transport=thread there to run without srun.",
+     train_options, cmd_train, 0,
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
      "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
@@ -284,24 +283,23 @@ static const struct cmd_page pages[] = {
      "not finite, and a wrong configuration end the job at once. A failure that repeats without "
      "progress ends it after launch.retries. SIGINT, SIGTERM and SIGUSR1 are handed on: the job "
      "saves and ends; a second signal ends it at once. Before launch.deadline_s is over, or the "
-     "time "
-     "of the allocation, the job saves and ends too. What happened is in RUN/events.jsonl; "
+     "time of the allocation, the job saves and ends too. What happened is in RUN/events.jsonl; "
      "`lockstep status` sums it up. doc/launch.md explains each kind of failure.",
-     launch_options,
+     launch_options, cmd_launch, 0,
      "lockstep launch --ranks 4 configs/demo.yaml parallel.dp=4 train.save_every=50\n"
      "lockstep launch --hosts hosts.txt run.yaml\n"},
     {"status", "RUN", "show where a run stands",
      "Reads the records of a run's folder, and prints whether it runs, its last step and loss, its "
      "newest checkpoint, its layout, and the failures that `lockstep launch` has seen. It may be "
      "used while the run goes on.",
-     none, "lockstep status runs/demo\n"},
+     none, cmd_status, 1, "lockstep status runs/demo\n"},
     {"members", "RUN [WORKERS]", "show which workers of a run take part, or ask for others",
      "Of a run with async.mode = diloco. Prints from which outer step on which workers took part. "
      "WORKERS asks for others, by their numbers (0-2,5) or as `all`: the run takes it up when its "
      "workers meet, and they train from the next interval on. Who leaves has no part in the mean "
      "and consumes no samples; who joins begins with the global parameters. The run may go on, or "
      "start later.",
-     none, "lockstep members runs/diloco 0-2\n"},
+     none, cmd_members, 2, "lockstep members runs/diloco 0-2\n"},
     {"layout", "[CONFIG.yaml] [key=value]...", "show how a configuration is cut over ranks",
      "Trains nothing. Prints the ranks and their coordinates, the groups, what a rank holds of "
      "each tensor, the stages and their share of the work, the pipeline's schedule with its idle "
@@ -310,7 +308,7 @@ static const struct cmd_page pages[] = {
      "works.\n\n--check derives every rank's sequence of collectives and messages from layout "
      "and schedule. It proves that the ranks of each group agree and that every message is "
      "received in order, so such a run cannot hang because two ranks do not match.",
-     layout_options,
+     layout_options, cmd_layout, 0,
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"plan", "[CONFIG.yaml] [key=value]...", "find the best layouts of a recipe on a cluster",
@@ -322,7 +320,7 @@ static const struct cmd_page pages[] = {
      "you can take the fastest one.\n\nLayout keys on the command line are fixed; those in the "
      "file are ignored, but memory.device_budget. doc/planning.md explains the figures.\n\n"
      "`lockstep plan memory` shows what each rank keeps in memory, and when it keeps most.",
-     plan_options,
+     plan_options, cmd_plan, 0,
      "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"
      "lockstep plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 64 "
      "--explain tp=2\n"
@@ -337,7 +335,7 @@ static const struct cmd_page pages[] = {
      "be enough, the cheapest first.\n\n--explain compares it with the figures of papers (16 "
      "bytes per parameter, ZeRO 1 to 3, the activations of Korthikanti et al.) and explains "
      "differences, for this configuration and for a model of 7 billion parameters on 4 ranks.",
-     plan_memory_options,
+     plan_memory_options, cmd_plan_memory, 0,
      "lockstep plan memory configs/gpt2-124m.yaml parallel.dp=4 parallel.zero=2\n"
      "lockstep plan memory configs/llama-405b-16k.yaml --svg memory.svg\n"
      "lockstep plan memory configs/llama-8b.yaml --explain\n"},
@@ -349,7 +347,7 @@ static const struct cmd_page pages[] = {
      "of this process, and nothing is written. It needs the memory of the whole model and of "
      "every copy that a layout makes; layouts that do not fit are left out and counted.\n\nIf a "
      "layout differs, the first tensor that differs is named, and the exit code is 1.",
-     verify_options,
+     verify_options, cmd_verify, 0,
      "lockstep verify configs/demo.yaml\n"
      "lockstep verify run.yaml parallel.tp=2 parallel.zero=3 --layouts 20 --ranks 16 --steps 5\n"},
     {"diff", "RUN_A RUN_B", "find where two runs of a recipe diverge",
@@ -360,7 +358,7 @@ static const struct cmd_page pages[] = {
      "update. If the records differ but the repetitions do not, a machine is at fault, and the "
      "run that is not reproduced is named.\n\nNothing is written. The exit code is 0 if the "
      "runs are equal as far as both go, and 1 if they differ.",
-     diff_options, "lockstep diff runs/a runs/b\n"},
+     diff_options, cmd_diff, 2, "lockstep diff runs/a runs/b\n"},
     {"audit", "RUN [key=value...]", "compute steps of a run again, and compare with its records",
      "Checks the chain of the records, goes to the newest checkpoint before the first step (or "
      "to the start), computes the steps again on this machine, and compares loss, gradient norm "
@@ -371,33 +369,32 @@ static const struct cmd_page pages[] = {
      "of two layouts that differ the first tensor is named.\n\nRanks are threads of this "
      "process, and nothing is written. The exit code is 0 if all that was recorded is equal, and "
      "1 if anything differs.",
-     audit_options,
+     audit_options, cmd_audit, 0,
      "lockstep audit runs/demo\nlockstep audit runs/demo --steps 1000..1200 parallel.tp=2\n"},
     {"replay", "RUN [key=value...]", "compute a whole run again, and compare with its records",
      "An audit of all that a run recorded, from its beginning to its last step. A run that went on "
      "from the checkpoint of another one begins there or, if that is gone, at the oldest "
-     "checkpoint "
-     "of its own.\n\nWith async.order=clock the order in which gradients arrived is read from "
-     "RUN/arrivals. It is the only input of such a run that the recipe does not give, so the same "
-     "steps follow from it on any number of ranks.\n\nThe keys, the output and the exit code are "
-     "those of `lockstep audit`.",
-     none, "lockstep replay runs/demo\nlockstep replay runs/server parallel.workers=2\n"},
+     "checkpoint of its own.\n\nWith async.order=clock the order in which gradients arrived is "
+     "read from RUN/arrivals. It is the only input of such a run that the recipe does not give, so "
+     "the same steps follow from it on any number of ranks.\n\nThe keys, the output and the exit "
+     "code are those of `lockstep audit`.",
+     none, cmd_replay, 0,
+     "lockstep replay runs/demo\nlockstep replay runs/server parallel.workers=2\n"},
     {"ckpt", "verify|inspect|reshard|average ...", "work on checkpoints",
      "`lockstep ckpt verify` reads every byte of checkpoints and compares, `ckpt inspect` shows "
-     "what "
-     "one holds, `ckpt reshard` writes one as another layout would, and `ckpt average` makes a run "
-     "of the mean of several.",
-     none, NULL},
+     "what one holds, `ckpt reshard` writes one as another layout would, and `ckpt average` makes "
+     "a run of the mean of several.",
+     none, NULL, 0, NULL},
     {"ckpt verify", "PATH...", "check every byte of checkpoints",
      "Reads all checkpoints of each run, or the checkpoint that PATH is, and compares every file "
      "with its size and its digest. Each checkpoint is one line, a damaged one with the file that "
      "is. The exit code is 1 if any is damaged. Nothing is written, and a run may train meanwhile.",
-     none, "lockstep ckpt verify runs/demo\n"},
+     none, cmd_ckpt_verify, 0, "lockstep ckpt verify runs/demo\n"},
     {"ckpt inspect", "PATH", "show what a checkpoint holds",
      "Prints step, tokens, hash of the state, digest of the recipe, the layout and the build that "
      "wrote it, and its tensors: of the newest checkpoint of a run, of the one that --step names, "
      "or of the checkpoint that PATH is. It is verified first.",
-     ckpt_inspect_options,
+     ckpt_inspect_options, cmd_ckpt_inspect, 1,
      "lockstep ckpt inspect runs/demo\nlockstep ckpt inspect runs/demo --step 300 --tensors\n"},
     {"ckpt reshard", "PATH [key=value...] --out RUN", "write a checkpoint as another layout would",
      "Makes a run directory with one checkpoint: the newest of the run PATH, the one that --step "
@@ -407,7 +404,7 @@ static const struct cmd_page pages[] = {
      "this is for programs that read the files, and for reading less on each host.\n\nEvery byte "
      "is verified as it is read, and each rank has one tensor at a time in memory. The output "
      "appears complete or not at all.",
-     ckpt_reshard_options,
+     ckpt_reshard_options, cmd_ckpt_reshard, 0,
      "lockstep ckpt reshard runs/demo --out runs/one-file\n"
      "lockstep ckpt reshard runs/demo --step 300 parallel.dp=4 parallel.zero=1 --out runs/four\n"},
     {"ckpt average", "PATH PATH... --out RUN", "make a run of the mean of several checkpoints",
@@ -418,7 +415,7 @@ static const struct cmd_page pages[] = {
      "differs.\n\nA mean is the sum of weight times value over the sum of the weights. Sums are "
      "taken in double by fma, in the order of the paths, and rounded to float once at the end. "
      "Every byte is verified, and of each checkpoint one tensor at a time is in memory.",
-     ckpt_average_options,
+     ckpt_average_options, cmd_ckpt_average, 0,
      "lockstep ckpt average runs/demo/checkpoints/step-00000200 "
      "runs/demo/checkpoints/step-00000300 --out runs/mean\n"
      "lockstep ckpt average runs/a runs/b --weights 3,1 --out runs/soup\n"},
@@ -431,7 +428,7 @@ static const struct cmd_page pages[] = {
      "comm.*), whatever layout trained the run; without them it is one rank. " TOKENIZER_KEY
      " Each rank loads its part of the model. Ranks are threads of this process, or processes "
      "under mpirun or srun. The loss is the same, bit for bit.",
-     eval_options,
+     eval_options, cmd_eval, 0,
      "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"
      "lockstep eval runs/demo --step 300\n"
      "lockstep eval runs/demo --text letter.txt --logprobs letter.jsonl\n"
@@ -446,7 +443,7 @@ static const struct cmd_page pages[] = {
      "model does not fit one rank, cut it with parallel.tp and parallel.pp (and parallel.split, "
      "comm.*), whatever layout trained it. " TOKENIZER_KEY " Ranks are threads of this process, or "
      "processes under mpirun or srun. The text is the same.",
-     generate_options,
+     generate_options, cmd_generate, 0,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
      "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"
      "lockstep generate runs/demo --prompts questions.jsonl --stop Q: --output answers.jsonl\n"
@@ -461,7 +458,7 @@ static const struct cmd_page pages[] = {
      "named, with its line and the reason. --allow-loss leaves them out, and names them in "
      "the result and on standard error.\n\n"
      "key=value sets a key of Lockstep and wins over the file.",
-     convert_options,
+     convert_options, cmd_convert, 0,
      "lockstep convert deepspeed ds_config.json --ranks 8 --model gpt2-124m --out run.yaml\n"
      "lockstep convert megatron pretrain.sh --ranks 64 --out run.yaml\n"
      "lockstep convert megatron -- --num-layers 12 --hidden-size 768 --num-attention-heads 12\n"
@@ -476,20 +473,19 @@ static const struct cmd_page pages[] = {
      "unknown family, feature or tensor is refused by name. An unknown key of config.json "
      "gives a warning.\n\nTo train without a copy, set model.from in a configuration: each "
      "rank then reads its part from DIR. key=value sets a key of RUN/config.yaml.",
-     import_options,
+     import_options, cmd_import, 0,
      "lockstep import ~/models/Qwen3-0.6B --out runs/qwen\n"
      "lockstep import gpt2_124M.bin --out runs/gpt2 numerics.precision=bf16\n"},
     {"export", "RUN|DIR --out PATH [--format F] [--dtype T]", "write a model for other programs",
-     "hf makes a folder that transformers' from_pretrained loads as it is: config.json, "
-     "weights as safetensors, and the tokenizer's and other files that came with the model. "
-     "llmc makes an llm.c model_*.bin of a GPT-2; gguf a file for llama.cpp, with the "
-     "tokenizer that came with the model. The padding of the vocabulary is removed. Adapters "
-     "(lora.rank) are merged; peft writes a folder with only the adapters.\n\n--quantize int8 "
-     "makes matrices Q8_0: 32 values of a row are int8 with one scale in fp16. A matrix whose "
-     "rows are not whole blocks of 32 is fp16, with a warning.\n\nA model that the format "
-     "cannot represent is refused, and the error names the key. The output appears complete or "
-     "not at all.",
-     export_options,
+     "hf makes a folder that transformers' from_pretrained loads as it is: config.json, weights as "
+     "safetensors, and the tokenizer's and other files that came with the model. llmc makes an "
+     "llm.c model_*.bin of a GPT-2; gguf a file for llama.cpp, with the tokenizer that came with "
+     "the model. The padding of the vocabulary is removed. Adapters (lora.rank) are merged; peft "
+     "writes a folder with only the adapters.\n\n--quantize int8 makes matrices Q8_0: 32 values of "
+     "a row are int8 with one scale in fp16. A matrix whose rows are not whole blocks of 32 is "
+     "fp16, with a warning.\n\nA model that the format cannot represent is refused, and the error "
+     "names the key. The output appears complete or not at all.",
+     export_options, cmd_export, 0,
      "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
      "lockstep export runs/qwen --format gguf --quantize int8 --out qwen-q8.gguf\n"
@@ -502,9 +498,8 @@ static const struct cmd_page pages[] = {
      "file holds. `data dedup` and `data filter` make a corpus cleaner, `data split` and `data "
      "merge` cut and join, `data detokenize` makes text of tokens, `data verify` checks a store "
      "and `data stats` measures it. `data train-tokenizer` makes a tokenizer of text, and `data "
-     "pack` "
-     "chooses which documents share a sequence.",
-     none, NULL},
+     "pack` chooses which documents share a sequence.",
+     none, NULL, 0, NULL},
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
      "Reads text files (one document each), JSONL files (one document per line) and folders of "
      "them, and writes a train and a validation store in Megatron's .bin/.idx format. A file "
@@ -513,7 +508,7 @@ static const struct cmd_page pages[] = {
      "or --chat a line of JSONL is an example for fine-tuning. PREFIX_train.mask and "
      "PREFIX_valid.mask say which tokens count: only the answers count in the loss of training "
      "and evaluation.\n\nBytes that are not UTF-8 are kept unchanged.",
-     prepare_options,
+     prepare_options, cmd_data_prepare, 0,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"
      "lockstep data prepare --input examples.jsonl --pairs --output tuned --tokenizer gpt2/\n"
@@ -523,14 +518,14 @@ static const struct cmd_page pages[] = {
      "source (data.train, or one of data.blend), the epoch of the source and the sample in it. "
      "Samples of T tokens are numbered from the beginning of their store. The order follows from "
      "the configuration alone: no layout and no resume changes it.",
-     order_options,
+     order_options, cmd_data_order, 0,
      "lockstep data order runs/demo/config.yaml\n"
      "lockstep data order blend.yaml --from 1000 --steps 2\n"},
     {"data inspect", "PATH", "show what a token file holds",
      "PATH is the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for bare uint16 tokens "
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
-     inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
+     inspect_options, cmd_data_inspect, 1, "lockstep data inspect corpus_train --decode byte\n"},
     {"bench", "checkpoint|comm|data|int8|interop|machine|ops|pipeline|plan|step|tier|tokenizer ...",
      "measure this machine",
      "`lockstep bench ops`: the ops of a step; `bench int8`: products with weights of int8; `bench "
@@ -538,9 +533,8 @@ static const struct cmd_page pages[] = {
      "beside a step; `bench pipeline`: schedules; `bench step`: whole training steps; `bench "
      "checkpoint`: saving and loading; `bench tier`: memory tiers; `bench tokenizer`: text to "
      "tokens; `bench data`: loading samples; `bench interop`: import and export. Each compares "
-     "with "
-     "the machine's own limit, measured in the same run.",
-     none, NULL},
+     "with the machine's own limit, measured in the same run.",
+     none, NULL, 0, NULL},
     {"bench data",
      "data=STORE | blend=\"0.7 A 0.3 B\" [sequence=T] [batch=N] [batches=N] [from=SAMPLE] "
      "[rounds=N] [cache=DIR]",
@@ -550,7 +544,7 @@ static const struct cmd_page pages[] = {
      "same places. rounds=1 measures the first pass over data elsewhere, without a round before; "
      "the time to the first batch is then that of a start behind it. fetched_bytes is what servers "
      "sent to the loader.",
-     none,
+     none, cmd_bench_data, 0,
      "lockstep bench data data=runs/corpus_train sequence=64\n"
      "lockstep bench data blend=\"0.7 runs/web_train 0.3 runs/code_train\" from=1000000000\n"},
     {"bench int8", "[threads=N] [n=N] [k=N] [tiles=N] [isa=NAME] [arithmetic=NAME]",
@@ -558,11 +552,11 @@ static const struct cmd_page pages[] = {
      "Multiplies 1 to 1024 rows of k=4096 with a matrix of n=4096 by k, in turns in fp32, in bf16, "
      "in int8 and with int8 weights alone, as --quantize has them for activations in bf16. Prints "
      "rates, and how many times as fast as bf16 each is.",
-     none, "lockstep bench int8\nlockstep bench int8 threads=1 n=3072 k=768\n"},
+     none, cmd_bench_int8, 0, "lockstep bench int8\nlockstep bench int8 threads=1 n=3072 k=768\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
-     none, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
+     none, cmd_bench_comm, 0, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
     {"bench machine", "[CONFIG.yaml] [key=value]...", "measure this machine for the planner",
      "Writes a cluster file for `lockstep plan`: how long each kind of op takes by shape, type and "
      "threads, each kind of collective by ranks and bytes, copies and the disk; all cores compute "
@@ -574,33 +568,33 @@ static const struct cmd_page pages[] = {
      "part in its collectives. The grid takes about a minute on two idle cores, --quick a few "
      "seconds.\n\n--check trains a few steps of a configuration of one rank, in turns with a "
      "step's operations alone, and prints the times of both.",
-     machine_options,
+     machine_options, cmd_bench_machine, 0,
      "lockstep bench machine --out machine.yaml\n"
      "lockstep bench machine --out machine.yaml run.yaml\n"
      "lockstep bench machine --check run.yaml --machine machine.yaml\n"},
     {"bench ops", "[CONFIG.yaml] [key=value]...", "measure the ops of a training step",
      "Records a step of the layout's first rank, GPT-2 124M unless keys say otherwise, and runs "
-     "its "
-     "ops again, on memory of their own, with all cores at work. Prints for each kind and shape "
-     "how "
-     "often it comes, its time, its rates, and its share of the machine's limit, measured before: "
-     "for products and attention the rate of one large oneDNN product, for the others that of a "
-     "copy. numerics.isa, numerics.arithmetic and numerics.precision choose what computes.",
-     none,
+     "its ops again, on memory of their own, with all cores at work. Prints for each kind and "
+     "shape how often it comes, its time, its rates, and its share of the machine's limit, "
+     "measured before: for products and attention the rate of one large oneDNN product, for the "
+     "others that of a copy. numerics.isa, numerics.arithmetic and numerics.precision choose what "
+     "computes.",
+     none, cmd_bench_ops, 0,
      "lockstep bench ops\n"
      "lockstep bench ops numerics.precision=fp32 numerics.isa=avx512 parallel.threads=1\n"
      "lockstep bench ops model.preset=llama3-8b model.layers=1 data.sequence=8192\n"},
     {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure the idle time of pipeline schedules",
      "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
      "few cores, and prints the measured idle share beside the computed one.",
-     none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
+     none, cmd_bench_pipeline, 0,
+     "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench plan", "[CONFIG.yaml] [key=value]...", "compare a forecast with a measured step",
      "Forecasts a step of the layout on a measured machine (`lockstep bench machine --out`), runs "
      "a few steps of it here on random tokens, and prints both as one JSON object. With "
      "--rehearse, ranks compute nothing: they sleep for as long as their operations would take on "
      "cores so many times slower, and communicate as in a run. So schedules and overlap can be "
      "timed for more ranks than there are cores.",
-     bench_plan_options,
+     bench_plan_options, cmd_bench_plan, 0,
      "lockstep bench plan run.yaml --cluster machine.yaml parallel.tp=2\n"
      "lockstep bench plan run.yaml --cluster machine.yaml --rehearse 20 parallel.pp=8\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
@@ -609,7 +603,7 @@ static const struct cmd_page pages[] = {
      "machine's rate; with memory.offload the bytes that moved in a step, the seconds in which "
      "some were moving, and the seconds spent waiting for them; and for each axis of the layout "
      "the bytes that moved in a step, the bytes that should have, and the time spent waiting.",
-     none,
+     none, cmd_bench_step, 0,
      "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"
      "lockstep bench step optim.name=muon\n"},
     {"bench checkpoint", "[CONFIG.yaml] [key=value]...", "measure saving and loading of a state",
@@ -620,34 +614,36 @@ static const struct cmd_page pages[] = {
      "is read is on the disk and not in memory. Resuming includes the hash of the state, whose "
      "time is taken too. Prints medians of seconds, and their ratios within a round; the last line "
      "has the seconds as one JSON object.",
-     none, "lockstep bench checkpoint train.out=/mnt/nvme\n"},
+     none, cmd_bench_checkpoint, 0, "lockstep bench checkpoint train.out=/mnt/nvme\n"},
     {"bench interop", "[folder=PATH] [mib=N] [rounds=N]", "measure import and export of a model",
      "Makes a Llama of mib=1024 MiB in bf16 as a Hugging Face folder, inside folder=PATH (default: "
      "the current folder). Imports it and exports it again, rounds=3 times, in turns with a plain "
      "program that reads and writes as many bytes and syncs them. Prints both rates, and the share "
      "of the plain one.",
-     none, "lockstep bench interop folder=/mnt/nvme\n"},
+     none, cmd_bench_interop, 0, "lockstep bench interop folder=/mnt/nvme\n"},
     {"bench tier", "[folder=PATH] [mib=N]", "measure memory tiers",
      "Moves mib=1024 MiB to host memory and to a file in folder=PATH (default: the current folder) "
      "and back, and prints the rates beside those of plain copies, and of plain O_DIRECT reads and "
      "writes of the same disk, measured in turns with them; the last line has them as one JSON "
      "object. With LOCKSTEP_IO_URING=0 in the environment, threads replace io_uring, as they do if "
      "the system does not allow it.",
-     none, "lockstep bench tier folder=/mnt/nvme\n"},
+     none, cmd_bench_tier, 0, "lockstep bench tier folder=/mnt/nvme\n"},
     {"bench tokenizer", "tokenizer=SPEC text=FILE [threads=N]", "measure encoding of text",
      "Encodes a text file, five times, on one thread and on several (as many as cores) that each "
      "encode all of it, and prints median rates; the last line has them as one JSON object. "
      "bench/peers/tokenizer.py runs it beside tiktoken and tokenizers.",
-     none, "lockstep bench tokenizer tokenizer=models/Qwen3-0.6B text=book.txt threads=4\n"},
+     none, cmd_bench_tokenizer, 0,
+     "lockstep bench tokenizer tokenizer=models/Qwen3-0.6B text=book.txt threads=4\n"},
     {"doctor", "", "show what this machine offers and what is missing",
      "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI, and for what is "
      "missing the command that installs it. Exits with 0 if training can run.",
-     none, NULL},
+     none, cmd_doctor, CMD_NO_WORDS, NULL},
     {"plot", "RUN...", "draw the losses of runs",
      "Draws the training and validation losses of RUN/metrics.jsonl, and the learning rate below "
      "them, as an SVG picture: each step faint, and a line of means over them. Several runs share "
      "one picture. A step without a finite loss is a gap with a mark.",
-     plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
+     plot_options, cmd_plot, LS_PLOT_RUNS_MAX,
+     "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
     {"profile", "RUN", "show where the time of a run went, against the plan",
      "Reads only the run's directory. Prints the parts of a step: computing, the optimizer, "
      "waits for samples and for other ranks by axis of the layout; medians over steps with the "
@@ -656,23 +652,22 @@ static const struct cmd_page pages[] = {
      "bottleneck.\n\nWith --cluster it also prints the forecast of the same layout, and the "
      "difference. With log.profile=true a run also measures products, attention, passes over "
      "memory and the update.",
-     profile_options,
+     profile_options, cmd_profile, 1,
      "lockstep profile runs/demo\n"
      "lockstep bench machine --out machine.yaml runs/demo/config.yaml\n"
      "lockstep profile runs/demo --cluster machine.yaml\n"},
     {"report", "RUN...", "show a run, or several side by side, as a page for a browser",
-     "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient "
-     "norm and learning rate, throughput and its share of the machine's rate, where the time "
-     "went by axis of the layout, the memory plan, ranks and schedule drawn, evaluations, "
-     "checkpoints, events, and the configuration. It reads only the run's directory, and says "
-     "what is missing there. The run may still be going on.\n\nFor two to six runs it says first "
-     "up "
-     "to which step each is equal to the first, bit by bit, and draws their curves over each "
-     "other: "
-     "losses against steps, tokens and time.",
-     report_options, "lockstep report runs/demo\nlockstep report runs/a runs/b --output ab.html\n"},
+     "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient norm "
+     "and learning rate, throughput and its share of the machine's rate, where the time went by "
+     "axis of the layout, the memory plan, ranks and schedule drawn, evaluations, checkpoints, "
+     "events, and the configuration. It reads only the run's directory, and says what is missing "
+     "there. The run may still be going on.\n\nFor two to six runs it says first up to which step "
+     "each is equal to the first, bit by bit, and draws their curves over each other: losses "
+     "against steps, tokens and time.",
+     report_options, cmd_report, LS_REPORT_RUNS_MAX,
+     "lockstep report runs/demo\nlockstep report runs/a runs/b --output ab.html\n"},
     {"help", "[PAGE]", "show this manual", "Shows the page of a sub-command.", help_options,
-     "lockstep help train\nlockstep help --man train | man -l -\n"},
+     cmd_help, 2, "lockstep help train\nlockstep help --man train | man -l -\n"},
 };
 
 static void page_add(struct cmd_page *all, size_t *count, const struct cmd_page *page)

@@ -57,8 +57,14 @@ void ls_series_release(struct ls_series *series);
 struct ls_record;
 /* Whether it has that key; *value = its number, NaN where it is null or no number. */
 bool ls_record_number(const struct ls_record *record, const char *key, double *value);
+/* The number, NaN where there is none. */
+double ls_record_value(const struct ls_record *record, const char *key);
 /* NULL where it has no such string; borrowed. */
 const char *ls_record_text(const struct ls_record *record, const char *key);
+/* "" where it has none. */
+const char *ls_record_string(const struct ls_record *record, const char *key);
+/* Now, as records have times: seconds since 1970. */
+double ls_record_time_s(void);
 typedef void ls_record_visitor(void *user, const struct ls_record *record);
 /* Calls visit for each record of path, in the file's order. *torn: the last line is not whole and
  * was left out. LS_EDATA names the line that is no JSON object, after those before it. */

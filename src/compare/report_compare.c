@@ -41,8 +41,7 @@ static void equality_say(struct report *report, const struct ls_run_record *a,
                       (long)found.last, ls_counted(found.compared, "step").text, (long)found.equal);
     else if (found.step == 0)
         ls_html_print(report->file, "p", "verdict",
-                      "Equal losses up to step %ld: %s compared bit by bit, no hash among "
-                      "them.",
+                      "Equal losses up to step %ld: %s compared bit by bit, no hash among them.",
                       (long)found.last, ls_counted(found.compared, "step").text);
     if (found.step == 0)
         return;

@@ -327,14 +327,12 @@ static int head_print(const struct report *report)
 
 static void foot_print(const struct report *report)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     fputs("<footer>\n", report->file);
     for (int i = 0; i < report->count; i++)
         ls_html_print(report->file, "p", NULL, "%s%s%s", report->runs[i].label,
                       *report->runs[i].label ? ": " : "", report->runs[i].directory);
     ls_html_print(report->file, "p", NULL, "Written by lockstep " LS_VERSION " on %s UTC.",
-                  report_time((double)now.tv_sec).text);
+                  report_time(ls_record_time_s()).text);
     fputs("</footer>\n", report->file);
 }
 

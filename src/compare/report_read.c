@@ -112,19 +112,6 @@ struct reading {
     bool no_memory;
 };
 
-static double number(const struct ls_record *record, const char *key)
-{
-    double value;
-    ls_record_number(record, key, &value);
-    return value;
-}
-
-static const char *text(const struct ls_record *record, const char *key)
-{
-    const char *found = ls_record_text(record, key);
-    return found ? found : "";
-}
-
 static double positive(double value)
 {
     return value > 0 ? value : 0;
@@ -133,7 +120,8 @@ static double positive(double value)
 /* Between the first start and the record the run trained so long. Without a start nobody knows. */
 static double trained_s(const struct report_run *run, const struct ls_record *record)
 {
-    return run->segment_s > 0 ? run->wall_s + number(record, "time") - run->segment_s : (double)NAN;
+    return run->segment_s > 0 ? run->wall_s + ls_record_value(record, "time") - run->segment_s
+                              : (double)NAN;
 }
 
 static void event_add(struct reading *reading, const struct ls_record *record,
@@ -149,8 +137,9 @@ static void event_add(struct reading *reading, const struct ls_record *record,
         reading->no_memory = true;
         return;
     }
-    *event = (struct report_event){
-        .step = (int64_t)number(record, "step"), .time = number(record, "time"), .kind = kind};
+    *event = (struct report_event){.step = (int64_t)ls_record_value(record, "step"),
+                                   .time = ls_record_value(record, "time"),
+                                   .kind = kind};
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(event->text, sizeof event->text, format, arguments);
@@ -161,13 +150,13 @@ static void parts_read(struct report_run *run, const struct ls_record *record,
                        struct report_point *point)
 {
     double *part = point->part;
-    part[PART_COMPUTE] = number(record, "compute_s");
-    part[PART_OPTIMIZER] = number(record, "optimizer_s");
-    part[PART_DATA] = number(record, "wait_data_s");
+    part[PART_COMPUTE] = ls_record_value(record, "compute_s");
+    part[PART_OPTIMIZER] = ls_record_value(record, "optimizer_s");
+    part[PART_DATA] = ls_record_value(record, "wait_data_s");
     for (int a = 0; a < LS_ACCOUNTS; a++) {
         char key[32];
         snprintf(key, sizeof key, "wait_%s_s", ls_account_name((enum ls_account)a));
-        part[PART_WAIT + a] = number(record, key);
+        part[PART_WAIT + a] = ls_record_value(record, key);
     }
     run->has_parts |= isfinite(part[PART_COMPUTE]);
     for (int i = 0; i < PART_STEP; i++)
@@ -178,21 +167,21 @@ static void parts_read(struct report_run *run, const struct ls_record *record,
 static void step_read(struct reading *reading, const struct ls_record *record)
 {
     struct report_run *run = reading->run;
-    struct report_point point = {.step = (int64_t)number(record, "step"),
+    struct report_point point = {.step = (int64_t)ls_record_value(record, "step"),
                                  .count = 1,
-                                 .tokens = number(record, "tokens"),
+                                 .tokens = ls_record_value(record, "tokens"),
                                  .trained_s = trained_s(run, record),
-                                 .loss = number(record, "loss"),
-                                 .grad_norm = number(record, "grad_norm"),
-                                 .lr = number(record, "lr"),
-                                 .step_s = number(record, "step_s"),
-                                 .tokens_per_s = number(record, "tokens_per_s"),
-                                 .peak_share = number(record, "peak_share")};
+                                 .loss = ls_record_value(record, "loss"),
+                                 .grad_norm = ls_record_value(record, "grad_norm"),
+                                 .lr = ls_record_value(record, "lr"),
+                                 .step_s = ls_record_value(record, "step_s"),
+                                 .tokens_per_s = ls_record_value(record, "tokens_per_s"),
+                                 .peak_share = ls_record_value(record, "peak_share")};
     parts_read(run, record, &point);
     for (int i = 0; i < REPORT_SOURCES; i++) {
         char key[LS_CONFIG_TEXT_BYTES + 8];
         snprintf(key, sizeof key, "loss/%s", i < run->source_count ? run->sources[i] : "");
-        point.source[i] = number(record, key);
+        point.source[i] = ls_record_value(record, key);
     }
     report_push_read(run, record);
     run->steps++;
@@ -200,9 +189,9 @@ static void step_read(struct reading *reading, const struct ls_record *record)
     run->not_finite += !isfinite(point.loss);
     if (!point_add(run, &point))
         reading->no_memory = true;
-    if (number(record, "skipped") > 0)
+    if (ls_record_value(record, "skipped") > 0)
         event_add(reading, record, EVENT_SKIP, "skipped: not finite");
-    const char *hash = text(record, "hash");
+    const char *hash = ls_record_string(record, "hash");
     if (*hash) {
         event_add(reading, record, EVENT_HASH, "hash %s", hash);
         snprintf(run->hash, sizeof run->hash, "%s", hash);
@@ -217,13 +206,14 @@ static void eval_read_record(struct reading *reading, const struct ls_record *re
         reading->no_memory = true;
         return;
     }
-    *eval = (struct report_eval){.step = (int64_t)number(record, "step"),
-                                 .tokens = (double)reading->run->tokens,
-                                 .trained_s = trained_s(reading->run, record),
-                                 .loss = number(record, "validation_loss"),
-                                 .bits_per_byte = number(record, "validation_bits_per_byte"),
-                                 .sequences = number(record, "sequences"),
-                                 .eval_s = number(record, "eval_s")};
+    *eval =
+        (struct report_eval){.step = (int64_t)ls_record_value(record, "step"),
+                             .tokens = (double)reading->run->tokens,
+                             .trained_s = trained_s(reading->run, record),
+                             .loss = ls_record_value(record, "validation_loss"),
+                             .bits_per_byte = ls_record_value(record, "validation_bits_per_byte"),
+                             .sequences = ls_record_value(record, "sequences"),
+                             .eval_s = ls_record_value(record, "eval_s")};
     reading->run->total_s[PART_EVAL] += positive(eval->eval_s);
 }
 
@@ -231,23 +221,24 @@ static void eval_read_record(struct reading *reading, const struct ls_record *re
 static void start_read(struct reading *reading, const struct ls_record *record)
 {
     struct report_run *run = reading->run;
-    const char *layout = text(record, "layout");
+    const char *layout = ls_record_string(record, "layout");
     if (run->starts == 0 || !strcmp(run->layout_text, layout))
-        event_add(reading, record, EVENT_START, "%s: %s", text(record, "event"), layout);
+        event_add(reading, record, EVENT_START, "%s: %s", ls_record_string(record, "event"),
+                  layout);
     else
         event_add(reading, record, EVENT_START, "%s in another layout: %.200s (before: %.200s)",
-                  text(record, "event"), layout, run->layout_text);
+                  ls_record_string(record, "event"), layout, run->layout_text);
     run->starts++;
     snprintf(run->layout_text, sizeof run->layout_text, "%s", layout);
-    double ranks = number(record, "ranks"), threads = number(record, "threads");
+    double ranks = ls_record_value(record, "ranks"), threads = ls_record_value(record, "threads");
     if (isfinite(ranks) && isfinite(threads))
         snprintf(run->machine, sizeof run->machine, "%.0f rank%s (%s), %.0f thread%s each; %s",
-                 ranks, ranks == 1 ? "" : "s", text(record, "transport"), threads,
-                 threads == 1 ? "" : "s", text(record, "fingerprint"));
-    run->peak_flops = positive(number(record, "peak_flops"));
+                 ranks, ranks == 1 ? "" : "s", ls_record_string(record, "transport"), threads,
+                 threads == 1 ? "" : "s", ls_record_string(record, "fingerprint"));
+    run->peak_flops = positive(ls_record_value(record, "peak_flops"));
     *run->ended = '\0';
     run->wall_s += positive(run->last_s - run->segment_s);
-    run->segment_s = run->last_s = positive(number(record, "time"));
+    run->segment_s = run->last_s = positive(ls_record_value(record, "time"));
     run->first_s = run->first_s > 0 ? run->first_s : run->segment_s;
 }
 
@@ -257,7 +248,7 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
     if (!strcmp(name, "start") || !strcmp(name, "resume")) {
         start_read(reading, record);
     } else if (!strcmp(name, "save")) {
-        double save_s = number(record, "save_s");
+        double save_s = ls_record_value(record, "save_s");
         run->total_s[PART_SAVE] += positive(save_s);
         event_add(reading, record, EVENT_SAVE, "checkpoint saved in %s",
                   report_seconds(save_s).text);
@@ -268,11 +259,12 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
     } else if (!strcmp(name, "signal")) {
         event_add(reading, record, EVENT_SIGNAL, "a signal asked for the end");
     } else if (!strcmp(name, "end")) {
-        snprintf(run->ended, sizeof run->ended, "%s", text(record, "how"));
-        event_add(reading, record, EVENT_END, "%s%s%s", text(record, "how"),
-                  *text(record, "text") ? ": " : "", text(record, "text"));
-    } else if (strcmp(name, "copy") || *text(record, "text")) { /* of a copy what failed */
-        event_add(reading, record, EVENT_WARNING, "%s: %s", name, text(record, "text"));
+        snprintf(run->ended, sizeof run->ended, "%s", ls_record_string(record, "how"));
+        event_add(reading, record, EVENT_END, "%s%s%s", ls_record_string(record, "how"),
+                  *ls_record_string(record, "text") ? ": " : "", ls_record_string(record, "text"));
+    } else if (strcmp(name, "copy") ||
+               *ls_record_string(record, "text")) { /* of a copy what failed */
+        event_add(reading, record, EVENT_WARNING, "%s: %s", name, ls_record_string(record, "text"));
     }
 }
 
@@ -280,8 +272,8 @@ static void record_visit(void *user, const struct ls_record *record)
 {
     struct reading *reading = user;
     struct report_run *run = reading->run;
-    double value, time = number(record, "time");
-    if (reading->no_memory || !isfinite(number(record, "step")))
+    double value, time = ls_record_value(record, "time");
+    if (reading->no_memory || !isfinite(ls_record_value(record, "step")))
         return;
     const char *event = ls_record_text(record, "event");
     if (event)
@@ -318,9 +310,10 @@ static void failure_add(struct reading *reading, const struct ls_record *record)
     reading->no_memory |= !failure;
     if (!failure)
         return;
-    *failure = (struct report_failure){.time = number(record, "time"), .until = NAN};
-    snprintf(failure->text, sizeof failure->text, "%s after step %.0f: %s", text(record, "kind"),
-             number(record, "step"), text(record, "text"));
+    *failure = (struct report_failure){.time = ls_record_value(record, "time"), .until = NAN};
+    snprintf(failure->text, sizeof failure->text, "%s after step %.0f: %s",
+             ls_record_string(record, "kind"), ls_record_value(record, "step"),
+             ls_record_string(record, "text"));
 }
 
 /* Whatever failed so far was got over by then. */
@@ -334,24 +327,25 @@ static void failures_end(struct report_run *run, double time)
 static void launch_visit(void *user, const struct ls_record *record)
 {
     struct reading *reading = user;
-    const char *event = text(record, "event");
+    const char *event = ls_record_string(record, "event");
     if (reading->no_memory)
         return;
     if (!strcmp(event, "failed")) {
         failure_add(reading, record);
-        event_add(reading, record, EVENT_LAUNCHER, "failed: %s: %s", text(record, "kind"),
-                  text(record, "text"));
+        event_add(reading, record, EVENT_LAUNCHER, "failed: %s: %s",
+                  ls_record_string(record, "kind"), ls_record_string(record, "text"));
     } else if (!strcmp(event, "going_on")) {
-        failures_end(reading->run, number(record, "time"));
+        failures_end(reading->run, ls_record_value(record, "time"));
         event_add(reading, record, EVENT_LAUNCHER,
                   "going on: a new step %s after the failure, %.0f computed again",
-                  report_seconds(number(record, "seconds")).text, number(record, "again"));
+                  report_seconds(ls_record_value(record, "seconds")).text,
+                  ls_record_value(record, "again"));
     } else if (!strcmp(event, "host_lost") || !strcmp(event, "host_back")) {
-        event_add(reading, record, EVENT_LAUNCHER, "host %s %s", text(record, "host"),
+        event_add(reading, record, EVENT_LAUNCHER, "host %s %s", ls_record_string(record, "host"),
                   strcmp(event, "host_lost") ? "answers again" : "does not answer");
     } else if (!strcmp(event, "gave_up")) {
         event_add(reading, record, EVENT_LAUNCHER, "the launcher gave up: %s",
-                  text(record, "text"));
+                  ls_record_string(record, "text"));
     }
 }
 
@@ -441,8 +435,7 @@ static void name_set(struct report_run *run)
 {
     char whole[PATH_MAX];
     const char *path = realpath(run->directory, whole) ? whole : run->directory;
-    const char *slash = strrchr(path, '/');
-    snprintf(run->name, sizeof run->name, "%.255s", slash && slash[1] ? slash + 1 : path);
+    snprintf(run->name, sizeof run->name, "%s", ls_run_name(path).text);
 }
 
 int report_run_read(struct report_run *run, const char *directory, struct ls_error *error)

@@ -28,8 +28,7 @@ static int proofs_take(struct ls_rerun *rerun, int64_t done, struct ls_error *er
 {
     if (done >= rerun->last)
         return ls_error_set(error, LS_EINVAL,
-                            "step %ld cannot be run again from the state after "
-                            "step %ld",
+                            "step %ld cannot be run again from the state after step %ld",
                             (long)rerun->last, (long)done);
     rerun->first = done + 1;
     rerun->tensors_from = ls_max(rerun->tensors_from, rerun->first);

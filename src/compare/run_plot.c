@@ -1,6 +1,7 @@
 /* The losses of runs as a picture. */
 #include <lockstep/ckpt.h>
 #include <lockstep/compare/report.h>
+#include <lockstep/config/inputs.h>
 #include <lockstep/trace/picture.h>
 
 #include <stdlib.h>
@@ -12,18 +13,6 @@ struct drawn {
     int count;
 };
 
-/* The run's name: the last component of its path. */
-static void run_name(char out[PATH_MAX], const char *run)
-{
-    snprintf(out, PATH_MAX, "%s", run);
-    size_t length = strlen(out);
-    while (length > 1 && out[length - 1] == '/')
-        out[--length] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash && slash[1])
-        memmove(out, slash + 1, strlen(slash + 1) + 1);
-}
-
 /* Runs of one name are told apart by their whole paths. */
 static int run_add(struct drawn *drawn, const char *path, struct ls_error *error)
 {
@@ -34,7 +23,7 @@ static int run_add(struct drawn *drawn, const char *path, struct ls_error *error
         status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
     if (status)
         return status;
-    run_name(name, run);
+    snprintf(name, PATH_MAX, "%s", ls_run_name(run).text);
     for (int i = 0; i < drawn->count; i++)
         if (strcmp(drawn->names[i], name) == 0)
             snprintf(name, PATH_MAX, "%s", run);

@@ -91,7 +91,7 @@ static void event_visit(struct collector *c, const char *event, const char *data
     if (!c->begun)
         c->record->resumed = resume;
     c->begun = true;
-    snprintf(c->record->data, sizeof c->record->data, "%s", data ? data : "");
+    snprintf(c->record->data, sizeof c->record->data, "%s", data);
 }
 
 static void metrics_visit(void *user, const struct ls_record *record)
@@ -99,10 +99,9 @@ static void metrics_visit(void *user, const struct ls_record *record)
     const char *loss_bits = ls_record_text(record, "loss_bits");
     const char *hash = ls_record_text(record, "hash");
     const char *event = ls_record_text(record, "event");
-    double step;
-    ls_record_number(record, "step", &step);
+    double step = ls_record_value(record, "step"), given;
     if (event)
-        event_visit(user, event, ls_record_text(record, "data"));
+        event_visit(user, event, ls_record_string(record, "data"));
     if (isnan(step) || (!loss_bits && !hash))
         return;
     struct ls_recorded_step *added = step_add(user, (int64_t)step);
@@ -110,14 +109,12 @@ static void metrics_visit(void *user, const struct ls_record *record)
         return;
     added->has_loss = loss_bits != NULL;
     added->loss_bits = loss_bits ? (uint32_t)strtoul(loss_bits, NULL, 16) : 0;
-    ls_record_number(record, "grad_norm", &added->grad_norm);
+    added->grad_norm = ls_record_value(record, "grad_norm");
     added->has_norm = isfinite(added->grad_norm);
     added->has_hash = hash != NULL;
-    double given;
     added->given = ls_record_number(record, "given", &given);
     snprintf(added->hash, sizeof added->hash, "%s", hash ? hash : "");
-    const char *ledger = ls_record_text(record, "ledger");
-    snprintf(added->ledger, sizeof added->ledger, "%s", ledger ? ledger : "");
+    snprintf(added->ledger, sizeof added->ledger, "%s", ls_record_string(record, "ledger"));
     if (loss_bits)
         chain_follow(user, added, ls_record_text(record, "chain"));
 }

@@ -26,19 +26,14 @@ __attribute__((format(printf, 2, 3))) static void put(struct help *help, const c
 
 enum { SAID_BYTES = 96 };
 
-static void say_bool(bool value, char said[SAID_BYTES])
-{
-    snprintf(said, SAID_BYTES, "%s", value ? "true" : "false");
-}
-
 static void say_tied(const struct ls_family *family, char said[SAID_BYTES])
 {
-    say_bool(family->tied, said);
+    snprintf(said, SAID_BYTES, "%s", family->tied ? "true" : "false");
 }
 
 static void say_bias(const struct ls_family *family, char said[SAID_BYTES])
 {
-    say_bool(family->bias, said);
+    snprintf(said, SAID_BYTES, "%s", family->bias ? "true" : "false");
 }
 
 static void say_activation(const struct ls_family *family, char said[SAID_BYTES])
@@ -104,36 +99,6 @@ static void put_said(struct help *help,
     }
 }
 
-static void put_tied(struct help *help)
-{
-    put_said(help, say_tied);
-}
-
-static void put_bias(struct help *help)
-{
-    put_said(help, say_bias);
-}
-
-static void put_activation(struct help *help)
-{
-    put_said(help, say_activation);
-}
-
-static void put_ffn(struct help *help)
-{
-    put_said(help, say_ffn);
-}
-
-static void put_window_layers(struct help *help)
-{
-    put_said(help, say_window_layers);
-}
-
-static void put_rope_layers(struct help *help)
-{
-    put_said(help, say_rope_layers);
-}
-
 static void put_families(struct help *help)
 {
     for (int a = 0; a < LS_ARCHES; a++)
@@ -158,18 +123,20 @@ static void put_presets(struct help *help)
         put(help, "%s%s", i ? ", " : "", name);
 }
 
+/* A word stands for what each family says, or for what is put. */
 static const struct {
     const char *word;
+    void (*say)(const struct ls_family *family, char said[SAID_BYTES]);
     void (*put)(struct help *help);
-} words[] = {{"{tied}", put_tied},
-             {"{bias}", put_bias},
-             {"{activation}", put_activation},
-             {"{ffn}", put_ffn},
-             {"{window_layers}", put_window_layers},
-             {"{rope_layers}", put_rope_layers},
-             {"{families}", put_families},
-             {"{readers}", put_readers},
-             {"{presets}", put_presets}};
+} words[] = {{"{tied}", say_tied, NULL},
+             {"{bias}", say_bias, NULL},
+             {"{activation}", say_activation, NULL},
+             {"{ffn}", say_ffn, NULL},
+             {"{window_layers}", say_window_layers, NULL},
+             {"{rope_layers}", say_rope_layers, NULL},
+             {"{families}", NULL, put_families},
+             {"{readers}", NULL, put_readers},
+             {"{presets}", NULL, put_presets}};
 
 void ls_config_key_help(const struct ls_config_key *key, char text[LS_CONFIG_HELP_BYTES])
 {
@@ -186,7 +153,10 @@ void ls_config_key_help(const struct ls_config_key *key, char text[LS_CONFIG_HEL
                strncmp(open, words[w].word, strlen(words[w].word)) != 0)
             w++;
         LS_ASSERT(w < sizeof words / sizeof words[0]);
-        words[w].put(&help);
+        if (words[w].say)
+            put_said(&help, words[w].say);
+        else
+            words[w].put(&help);
         at += strlen(words[w].word);
     }
 }

@@ -159,8 +159,7 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
     if (!status && groups > 1 && world && world != groups * layout->ranks)
         status = ls_error_set(
             error, LS_ELAYOUT,
-            "parallel.workers = %ld: %ld groups of %s each need %ld, but %ld were "
-            "started",
+            "parallel.workers = %ld: %ld groups of %s each need %ld, but %ld were started",
             (long)config->parallel.workers, (long)groups, ls_counted(layout->ranks, "rank").text,
             (long)(groups * layout->ranks), (long)world);
     if (!status)

@@ -202,9 +202,8 @@ static const struct ls_config_key table[] = {
 
     PATHS("data.train", RECIPE, "", data.train,
           "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
-          "bare "
-          "uint16 tokens, a folder or a pattern of these, or a list with commas between; files may "
-          "lie at http://, https:// or s3://"),
+          "bare uint16 tokens, a folder or a pattern of these, or a list with commas between; "
+          "files may lie at http://, https:// or s3://"),
     PLAIN(BLEND, "data.blend", RECIPE, "", data.blend,
           "stores mixed by weight, in the place of data.train: a list of maps with source, "
           "weight, epochs and from_step, or \"0.7 STORE 0.3 STORE\" (doc/data.md)"),
@@ -252,8 +251,7 @@ static const struct ls_config_key table[] = {
                "added to the square root of the second moment (adamw, beside muon)"),
     REAL("optim.weight_decay", RECIPE, "0.1", 0, 100, optim.weight_decay,
          "weight decay, decoupled from the gradient (with sgd added to it, as in PyTorch); norms "
-         "and "
-         "biases are not decayed"),
+         "and biases are not decayed"),
     REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum,
                "momentum (sgd; muon, with default 0.95)"),
     BOOL("optim.nesterov", RECIPE, "false", optim.nesterov,
@@ -358,10 +356,9 @@ static const struct ls_config_key table[] = {
     WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
          "ordered: the same bits in every layout; fast: sums in the quickest order"),
     INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
-        "tiles into which contractions are cut, so that parallel.tp may be this number divided "
-        "by any power of two: it divides heads, ffn, the padded vocabulary and kv_heads * "
-        "head_dim, and is a multiple or a divisor of kv_heads; 0 = the largest such power of "
-        "two up to 8"),
+        "tiles into which contractions are cut, so that parallel.tp may be this number divided by "
+        "any power of two: it divides heads, ffn, the padded vocabulary and kv_heads * head_dim, "
+        "and is a multiple or a divisor of kv_heads; 0 = the largest such power of two up to 8"),
     INT("numerics.seq_tiles", RECIPE, "1", 1, LS_SEQ_TILES_MAX, numerics.seq_tiles,
         "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp "
         "may be this number divided by any power of two; above 1 data.sequence must be a "
@@ -381,9 +378,8 @@ static const struct ls_config_key table[] = {
          "type in which ranks exchange gradients: bf16 halves the bytes, rounds each rank's "
          "part, and needs numerics.mode = fast"),
     REAL("numerics.loss_scale", RECIPE, "0", 0, 0x1p40, numerics.loss_scale,
-         "fp16 only: factor of the loss, so that gradients fit into fp16; 0 = dynamic: halved "
-         "at a non-finite step, which is skipped, and doubled after loss_scale_window finite "
-         "steps"),
+         "fp16 only: factor of the loss, so that gradients fit into fp16; 0 = dynamic: halved at a "
+         "non-finite step, which is skipped, and doubled after loss_scale_window finite steps"),
     INT("numerics.initial_scale_power", RECIPE, "16", 0, 40, numerics.initial_scale_power,
         "the dynamic loss scale begins at 2 to this power"),
     INT("numerics.loss_scale_window", RECIPE, "1000", 1, 0x1p40, numerics.loss_scale_window,
@@ -511,9 +507,8 @@ static const struct ls_config_key table[] = {
     COUNT("train.steps", RUN, "100", 0, train.steps,
           "planned optimizer steps; 0 = save the initial weights and end"),
     TEXT("train.frozen", RECIPE, "", train.frozen,
-         "parameters that do not change, and take no gradient and no optimizer memory: "
-         "patterns of their names (wte.*,h.0.*,*.norm_1.weight) with commas between; empty = "
-         "none"),
+         "parameters that do not change, and take no gradient and no optimizer memory: patterns of "
+         "their names (wte.*,h.0.*,*.norm_1.weight) with commas between; empty = none"),
     COUNT("train.extend", RUN, "0", 0, train.extend,
           "steps after train.steps, at the rate with which the schedule ends; the recipe does "
           "not change, so a finished run can resume with them"),
@@ -525,8 +520,7 @@ static const struct ls_config_key table[] = {
     PATH("train.resume_else", RUN, "", train.resume_else,
          "with train.resume=auto: the path of the checkpoint (or run) to begin from if the run has "
          "none of its own yet (`lockstep launch` sets it to the path that train.resume names); "
-         "empty = "
-         "none"),
+         "empty = none"),
     PATH("train.plan", RUN, "", train.plan,
          "cluster file (such as that of lockstep bench machine) for a forecast, with which the "
          "run's steps are compared; empty = ranks are only compared with each other"),
@@ -599,8 +593,7 @@ static const struct ls_config_key table[] = {
          "doubles each time, up to ten minutes"),
     REAL("launch.slow", RUN, "0", 0, 100, launch.slow,
          "`lockstep launch` leaves a host of which a rank computes so much slower than the others, "
-         "if "
-         "the job is faster without it: 0.5 = 50 %; 0 = never"),
+         "if the job is faster without it: 0.5 = 50 %; 0 = never"),
     REAL("launch.deadline_s", RUN, "0", 0, 1e9, launch.deadline_s,
          "seconds from the start of `lockstep launch` in which the job must have saved and ended: "
          "it is asked to in time; 0 = none, but in Slurm the end of the allocation"),

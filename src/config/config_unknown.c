@@ -40,8 +40,7 @@ static const struct alias {
     {"batch.global", "global_batch_size|train_batch_size", NULL},
     {"batch.global", "total_batch_size", "sequences, not tokens"},
     {"batch.micro",
-     "micro_batch_size|local_batch_size|per_device_train_batch_size|"
-     "train_micro_batch_size_per_gpu",
+     "micro_batch_size|local_batch_size|per_device_train_batch_size|train_micro_batch_size_per_gpu",
      NULL},
     {"batch.micro", "gradient_accumulation_steps", "the steps follow from batch.global and it"},
     {"batch.rampup_start", "rampup_batch_size", NULL},

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { COMMAND_S = 10, LINE_MAX_BYTES = 1 << 16 };
@@ -22,12 +21,10 @@ int launch_events_open(struct launch_events *events, const struct ls_launch *lau
 
 struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step)
 {
-    struct timespec now;
     struct stat status;
-    clock_gettime(CLOCK_REALTIME, &now);
     events->from = stat(events->path, &status) ? 0 : status.st_size;
     ls_jsonl_begin(events->file);
-    ls_jsonl_double(events->file, "time", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    ls_jsonl_double(events->file, "time", ls_record_time_s());
     ls_jsonl_string(events->file, "event", event);
     ls_jsonl_int(events->file, "step", step);
     return events->file;

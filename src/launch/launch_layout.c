@@ -48,23 +48,6 @@ static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double 
     return ls_cluster_read_text("what is left", text, strlen(text), cluster, error);
 }
 
-/* What must be set in a configuration as given for the layout of `best`. */
-static void keys_write(const struct ls_config *given, const struct ls_config *best, char *keys)
-{
-    char from[4 * LS_CONFIG_TEXT_BYTES], to[4 * LS_CONFIG_TEXT_BYTES];
-    size_t used = 0;
-    keys[0] = '\0';
-    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        if (key->part != LS_CONFIG_LAYOUT)
-            continue;
-        ls_config_value(given, key, from, sizeof from);
-        ls_config_value(best, key, to, sizeof to);
-        if (strcmp(from, to) && used < LS_CONFIG_TEXT_BYTES)
-            used += (size_t)snprintf(keys + used, LS_CONFIG_TEXT_BYTES - used, "%s%s=%s",
-                                     used ? " " : "", key->name, to);
-    }
-}
-
 static int search(const struct ls_config *start, const struct ls_cluster *cluster,
                   struct ls_config *best, struct ls_error *error)
 {
@@ -107,8 +90,10 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
         if (*launch->asked)
             status = ls_error_set(error, LS_ESTOPPED, "asked to end while a layout was searched");
     }
-    if (!status)
-        keys_write(config, best, keys);
+    if (!status) /* what must be set in the configuration as it was given */
+        ls_config_layout_text(best, config, keys, LS_CONFIG_TEXT_BYTES);
+    if (!status && !strchr(keys, '='))
+        keys[0] = '\0';
     free(start);
     free(best);
     return status;

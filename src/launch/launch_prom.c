@@ -5,7 +5,6 @@
 #include <lockstep/config/inputs.h>
 
 #include <stdio.h>
-#include <time.h>
 
 enum { SECONDS_BETWEEN_WRITES = 10, METRICS_MAX = 16 + LAUNCH_CAUSES };
 
@@ -36,8 +35,6 @@ static double goodput(const struct launch_prom *prom, double now_s)
 static size_t metrics_of(const struct launch_prom *prom, struct ls_metric list[METRICS_MAX])
 {
     double saved;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     int64_t step = launch_newest(prom->out, &saved);
     const struct ls_metric counters[] = {
         {.name = "lockstep_launch_starts", .help = "Starts of the job.", .value = prom->starts},
@@ -63,7 +60,7 @@ static size_t metrics_of(const struct launch_prom *prom, struct ls_metric list[M
         {.name = "lockstep_launch_updated_timestamp_seconds",
          .help = "Time of day of this file, seconds since 1970.",
          .unit = "seconds",
-         .value = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec},
+         .value = ls_record_time_s()},
         {.name = "lockstep_launch_checkpoint_timestamp_seconds",
          .help = "When the newest checkpoint was written, seconds since 1970.",
          .unit = "seconds",

@@ -30,15 +30,13 @@ struct reading {
 
 static void text_take(const struct ls_record *record, const char *key, char *text, size_t bytes)
 {
-    const char *value = ls_record_text(record, key);
-    snprintf(text, bytes, "%s", value ? value : "");
+    snprintf(text, bytes, "%s", ls_record_string(record, key));
 }
 
 static void heard(struct ls_run_status *s, const struct ls_record *record)
 {
-    double time;
-    if (ls_record_number(record, "time", &time))
-        s->heard = fmax(s->heard, time); /* of NaN and a number, the number */
+    /* Of NaN and a number, the number. */
+    s->heard = fmax(s->heard, ls_record_value(record, "time"));
 }
 
 /* A record of metrics.jsonl. */

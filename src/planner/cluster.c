@@ -105,9 +105,8 @@ static int resolve_link(const struct ls_cluster *cluster, const char *path, char
     for (int i = 0; i < cluster->links; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, ", %s", cluster->link[i].name);
     return ls_error_set(error, LS_ECONFIG,
-                        "%.80s: no such link: expected link.NAME.KEY with inter, "
-                        "intra%s",
-                        path, names);
+                        "%.80s: no such link: expected link.NAME.KEY with inter, intra%s", path,
+                        names);
 }
 
 /* Links that joined all, or all of a host, still do. */

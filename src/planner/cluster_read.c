@@ -60,10 +60,9 @@ enum { WORKS, MOVES, LISTS };
 #define SIZE_MOST  ((int64_t)1 << 50)
 static const struct list lists[LISTS] = {
     [WORKS] = {"measured.works",
-               "measured.works: expected rows [kind, type, threads, m, n, k, bytes, seconds], "
-               "such as [product_bt, fp32, 1, 4096, 768, 768, 17301504, 0.0123]; bytes may be "
-               "left out, types are fp32, bf16, fp16 and u8, whole numbers from 1, and the "
-               "time more than 0",
+               "measured.works: expected rows [kind, type, threads, m, n, k, bytes, seconds], such "
+               "as [product_bt, fp32, 1, 4096, 768, 768, 17301504, 0.0123]; bytes may be left out, "
+               "types are fp32, bf16, fp16 and u8, whole numbers from 1, and the time more than 0",
                {{.of_word = ls_work_of_name},
                 {.of_word = dtype_of},
                 {1, COUNT_MOST, NULL},

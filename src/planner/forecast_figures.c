@@ -4,8 +4,21 @@
 #include <jansson.h>
 #include <math.h>
 
-/* Figure i; NULL past the last. */
-static const char *figure(const struct ls_forecast *f, int i, double *value)
+/* NaN and infinity are null. */
+static json_t *real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *accounts(const double seconds[LS_ACCOUNTS])
+{
+    json_t *json = json_object();
+    for (int a = 0; a < LS_ACCOUNTS; a++)
+        json_object_set_new(json, ls_account_name((enum ls_account)a), real(seconds[a]));
+    return json;
+}
+
+json_t *ls_forecast_json(const struct ls_forecast *f)
 {
     const struct {
         const char *name;
@@ -40,35 +53,11 @@ static const char *figure(const struct ls_forecast *f, int i, double *value)
                    {"snapshot_every_s", f->run.snapshot_every_s},
                    {"goodput", f->run.goodput},
                    {"days", f->run.days}};
-    if (i < 0 || i >= (int)(sizeof figures / sizeof *figures))
-        return NULL;
-    *value = figures[i].value;
-    return figures[i].name;
-}
-
-/* NaN and infinity are null. */
-static json_t *real(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *accounts(const double seconds[LS_ACCOUNTS])
-{
-    json_t *json = json_object();
-    for (int a = 0; a < LS_ACCOUNTS; a++)
-        json_object_set_new(json, ls_account_name((enum ls_account)a), real(seconds[a]));
-    return json;
-}
-
-json_t *ls_forecast_json(const struct ls_forecast *f)
-{
-    double value;
-    const char *name;
     json_t *json = json_object(), *work = json_object();
     json_object_set_new(json, "ranks", json_integer(f->ranks));
     json_object_set_new(json, "accelerators", json_integer(f->ranks * f->accelerators));
-    for (int i = 0; (name = figure(f, i, &value)); i++)
-        json_object_set_new(json, name, real(value));
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        json_object_set_new(json, figures[i].name, real(figures[i].value));
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)
         json_object_set_new(work, ls_work_name((enum ls_work_kind)kind), real(f->work_s[kind]));
     json_object_set_new(json, "fits", json_boolean(f->fits));

@@ -80,28 +80,20 @@ struct reading {
     char drift_kind[32];
 };
 
-static double number(const struct ls_record *record, const char *key)
-{
-    double value = NAN;
-    return ls_record_number(record, key, &value) ? value : NAN;
-}
-
 /* A run that goes on in another layout begins to count anew. */
 static void start_read(struct reading *r, const struct ls_record *record)
 {
-    const char *layout = ls_record_text(record, "layout");
-    const char *transport = ls_record_text(record, "transport");
-    double threads = number(record, "threads");
+    const char *layout = ls_record_string(record, "layout");
+    const char *transport = ls_record_string(record, "transport");
+    double threads = ls_record_value(record, "threads");
     char now[sizeof r->layout];
-    snprintf(now, sizeof now, "%.900s %.20s %g", layout ? layout : "", transport ? transport : "",
-             threads);
+    snprintf(now, sizeof now, "%.900s %.20s %g", layout, transport, threads);
     if (strcmp(now, r->layout) != 0) {
         r->count = 0;
         *r->profile->drift = '\0';
     }
     snprintf(r->layout, sizeof r->layout, "%s", now);
-    snprintf(r->profile->transport, sizeof r->profile->transport, "%.15s",
-             transport ? transport : "");
+    snprintf(r->profile->transport, sizeof r->profile->transport, "%.15s", transport);
     r->profile->threads = threads >= 1 ? (int64_t)threads : 0;
     r->since = 0;
     r->ended = NAN;
@@ -115,7 +107,7 @@ static void drift_read(struct reading *r, const struct ls_record *record, bool b
     if (begins && kind && text) {
         snprintf(r->drift_kind, sizeof r->drift_kind, "%s", kind);
         snprintf(p->drift, sizeof p->drift, "%s", text);
-        p->drift_step = (int64_t)number(record, "step");
+        p->drift_step = (int64_t)ls_record_value(record, "step");
     } else if (kind && !strcmp(kind, r->drift_kind)) {
         *p->drift = '\0';
     }
@@ -133,9 +125,9 @@ static void works_read(const struct ls_record *record, double *values)
 {
     for (int kind = 0; kind < LS_WORK_KINDS; kind++) {
         char key[64];
-        double s;
         snprintf(key, sizeof key, "op_%s_s", ls_work_name((enum ls_work_kind)kind));
-        if (!ls_record_number(record, key, &s) || !isfinite(s))
+        double s = ls_record_value(record, key);
+        if (!isfinite(s))
             continue;
         double *value = &values[VALUE_WORK + (int)work_of((enum ls_work_kind)kind)];
         *value = isnan(*value) ? s : *value + s;
@@ -144,20 +136,20 @@ static void works_read(const struct ls_record *record, double *values)
 
 static void values_read(struct reading *r, const struct ls_record *record, double *values)
 {
-    double time = number(record, "time");
+    double time = ls_record_value(record, "time");
     for (int i = 0; i < VALUES; i++)
         values[i] = NAN;
-    values[VALUE_STEP] = number(record, "step_s");
-    values[VALUE_PART + LS_PROFILE_COMPUTE] = number(record, "compute_s");
-    values[VALUE_PART + LS_PROFILE_OPTIMIZER] = number(record, "optimizer_s");
-    values[VALUE_PART + LS_PROFILE_DATA] = number(record, "wait_data_s");
+    values[VALUE_STEP] = ls_record_value(record, "step_s");
+    values[VALUE_PART + LS_PROFILE_COMPUTE] = ls_record_value(record, "compute_s");
+    values[VALUE_PART + LS_PROFILE_OPTIMIZER] = ls_record_value(record, "optimizer_s");
+    values[VALUE_PART + LS_PROFILE_DATA] = ls_record_value(record, "wait_data_s");
     for (int a = 0; a < LS_ACCOUNTS; a++) {
         char key[32];
         snprintf(key, sizeof key, "wait_%s_s", ls_account_name((enum ls_account)a));
-        values[VALUE_PART + LS_PROFILE_WAIT + a] = number(record, key);
+        values[VALUE_PART + LS_PROFILE_WAIT + a] = ls_record_value(record, key);
     }
     works_read(record, values);
-    values[VALUE_OFFLOAD] = number(record, "offload_wait_s");
+    values[VALUE_OFFLOAD] = ls_record_value(record, "offload_wait_s");
     /* Records are made right behind their step. */
     values[VALUE_BETWEEN] = fmax(time - r->ended - values[VALUE_STEP], 0);
     if (isnan(r->ended))
@@ -168,20 +160,21 @@ static void values_read(struct reading *r, const struct ls_record *record, doubl
 /* Of a whole batch, not skipped, and with its parts. */
 static bool counts(const struct reading *r, const struct ls_record *record, const double *values)
 {
-    double tokens = number(record, "tokens_per_s") * values[VALUE_STEP];
+    double tokens = ls_record_value(record, "tokens_per_s") * values[VALUE_STEP];
     return r->since > WARM_UP_STEPS && values[VALUE_STEP] > 0 &&
-           isfinite(values[VALUE_PART + LS_PROFILE_COMPUTE]) && !(number(record, "skipped") > 0) &&
+           isfinite(values[VALUE_PART + LS_PROFILE_COMPUTE]) &&
+           !(ls_record_value(record, "skipped") > 0) &&
            fabs(tokens - (double)r->batch_tokens) < 0.01 * (double)r->batch_tokens;
 }
 
 static void record_visit(void *user, const struct ls_record *record)
 {
     struct reading *r = user;
-    double values[VALUES], step = number(record, "step");
+    double values[VALUES], step = ls_record_value(record, "step");
     const char *event = ls_record_text(record, "event");
     if (event)
         event_read(r, record, event);
-    if (event || !isfinite(number(record, "step_s")) || !isfinite(step))
+    if (event || !isfinite(ls_record_value(record, "step_s")) || !isfinite(step))
         return;
     r->since++;
     r->seen++;

@@ -123,58 +123,50 @@ static int import_alone(struct ls_session *s, struct ls_error *error)
     return status;
 }
 
-struct page {
-    const char *const *runs;
-    int count;
-};
-
-static int page_write(const void *context, FILE *file, struct ls_error *error)
-{
-    const struct page *page = context;
-    return ls_report_write(page->runs, page->count, file, error);
-}
-
-static int report_alone(struct ls_session *s, struct ls_error *error)
-{
-    const char **runs = NULL, *out = NULL;
-    struct page page = {0};
-    const struct option options[] = {{"out", .text = &out}, {0}};
-    int status = tool_need_texts(s, "runs", "a list of runs' folders", &runs, &page.count, error);
-    page.runs = runs;
-    if (!status)
-        status = options_read(&s->order, options, error);
-    if (!status)
-        status = out ? ls_file_write(out, page_write, &page, error)
-                     : tool_answer_text(s, "html", page_write, &page, error);
-    free(runs);
-    return status;
-}
-
-struct curves {
-    const char *const *runs;
+/* The page of some runs, or the picture of their losses. */
+struct shown {
+    const char **runs;
     int count;
     bool log;
 };
 
+static int page_write(const void *context, FILE *file, struct ls_error *error)
+{
+    const struct shown *shown = context;
+    return ls_report_write(shown->runs, shown->count, file, error);
+}
+
 static int curves_draw(const void *context, FILE *file, struct ls_error *error)
 {
-    const struct curves *curves = context;
-    return ls_run_plot_write(curves->runs, curves->count, curves->log, file, error);
+    const struct shown *shown = context;
+    return ls_run_plot_write(shown->runs, shown->count, shown->log, file, error);
+}
+
+static int runs_show(struct ls_session *s, const char *key, tool_write *write,
+                     struct ls_error *error)
+{
+    const char *out = NULL;
+    struct shown shown = {0};
+    const struct option options[] = {{"out", .text = &out}, {"log", .flag = &shown.log}, {0}};
+    int status =
+        tool_need_texts(s, "runs", "a list of runs' folders", &shown.runs, &shown.count, error);
+    if (!status)
+        status = options_read(&s->order, options, error);
+    if (!status)
+        status = out ? ls_file_write(out, write, &shown, error)
+                     : tool_answer_text(s, key, write, &shown, error);
+    free(shown.runs);
+    return status;
+}
+
+static int report_alone(struct ls_session *s, struct ls_error *error)
+{
+    return runs_show(s, "html", page_write, error);
 }
 
 static int plot_alone(struct ls_session *s, struct ls_error *error)
 {
-    const char **runs = NULL;
-    struct curves curves = {0};
-    const struct option options[] = {{"log", .flag = &curves.log}, {0}};
-    int status = tool_need_texts(s, "runs", "a list of runs' folders", &runs, &curves.count, error);
-    curves.runs = runs;
-    if (!status)
-        status = options_read(&s->order, options, error);
-    if (!status)
-        status = tool_answer_text(s, "svg", curves_draw, &curves, error);
-    free(runs);
-    return status;
+    return runs_show(s, "svg", curves_draw, error);
 }
 
 /* ---- prepare --------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RECORD_BYTES_MAX = 1 << 16 };
@@ -209,9 +210,29 @@ bool ls_record_number(const struct ls_record *record, const char *key, double *v
     return field != NULL;
 }
 
+double ls_record_value(const struct ls_record *record, const char *key)
+{
+    double value;
+    ls_record_number(record, key, &value);
+    return value;
+}
+
 const char *ls_record_text(const struct ls_record *record, const char *key)
 {
     return json_string_value(json_object_get((const json_t *)record, key));
+}
+
+const char *ls_record_string(const struct ls_record *record, const char *key)
+{
+    const char *found = ls_record_text(record, key);
+    return found ? found : "";
+}
+
+double ls_record_time_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *torn,

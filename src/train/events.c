@@ -8,21 +8,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-double events_time_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static struct ls_jsonl *event_begin_of(const struct events *events, int64_t step, const char *event)
 {
     ls_jsonl_begin(events->metrics);
     ls_jsonl_int(events->metrics, "step", step);
     ls_jsonl_string(events->metrics, "event", event);
-    ls_jsonl_double(events->metrics, "time", events_time_s());
+    ls_jsonl_double(events->metrics, "time", ls_record_time_s());
     return events->metrics;
 }
 static struct ls_jsonl *event_begin(const struct events *events, const char *event)

@@ -18,8 +18,6 @@ struct events {
     int early_count;
 };
 
-/* Seconds since 1970. */
-double events_time_s(void);
 /* Makes events->log. events stays where it is while the log is used. */
 void events_init(struct events *events, const struct ls_log *caller);
 /* A meeting of workers: which fragment took its outer step, the norm of its gradient, and how long

@@ -66,8 +66,7 @@ static int shape_check(const struct ls_trainer *t, const struct ls_given_batch *
     int64_t most = step_sequences(t), tokens = t->config.data.sequence;
     if (!b->inputs || !b->targets)
         return ls_error_set(error, LS_EINVAL,
-                            "the given batch has no %s: expected [sequences, "
-                            "tokens] of them",
+                            "the given batch has no %s: expected [sequences, tokens] of them",
                             b->inputs ? "targets" : "inputs");
     if (b->sequences < 1 || b->sequences > most)
         return ls_error_set(error, LS_EINVAL,

@@ -1,8 +1,6 @@
 /* The newest figures of a run as metrics.prom. */
 #include "train/metrics_prom.h"
 
-#include "train/events.h"
-
 #include <lockstep/base/file.h>
 #include <lockstep/trace.h>
 
@@ -89,7 +87,7 @@ static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[
         {.name = "lockstep_updated_timestamp_seconds",
          .help = "Time of day of this file, seconds since 1970.",
          .unit = "seconds",
-         .value = events_time_s()},
+         .value = ls_record_time_s()},
     };
     size_t count = sizeof always / sizeof always[0], counters = 4;
     for (size_t i = 0; i < count; i++) {

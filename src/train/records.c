@@ -102,7 +102,7 @@ int records_open(struct records *records, const struct ls_trainer *trainer,
     if (!status)
         status = metrics_open(records, path, first_step, error);
     if (!status && trainer->config.log.tensorboard)
-        status = ls_tensorboard_open(&records->board, out, events_time_s(),
+        status = ls_tensorboard_open(&records->board, out, ls_record_time_s(),
                                      resumed ? first_step + 1 : -1, error);
     return status;
 }
@@ -172,7 +172,7 @@ static int scalars_record(struct records *records, int64_t step, const struct ls
     if (!records->board)
         return LS_OK;
     int status =
-        ls_tensorboard_scalars(records->board, events_time_s(), step, scalars, count, error);
+        ls_tensorboard_scalars(records->board, ls_record_time_s(), step, scalars, count, error);
     return sink_judge(&records->board_sink, "the TensorBoard events", status, records->log, error);
 }
 
@@ -232,7 +232,7 @@ int records_step(struct records *records, const struct ls_step_report *r,
     snprintf(bits, sizeof bits, "%08x", r->loss_bits);
     ls_jsonl_begin(m);
     ls_jsonl_int(m, "step", r->step);
-    ls_jsonl_double(m, "time", events_time_s());
+    ls_jsonl_double(m, "time", ls_record_time_s());
     ls_jsonl_int(m, "tokens", r->tokens);
     ls_jsonl_float(m, "loss", r->loss);
     ls_jsonl_string(m, "loss_bits", bits);
@@ -306,7 +306,7 @@ int records_evaluation(struct records *records, int64_t step, const struct ls_ev
     struct ls_jsonl *m = records->metrics;
     ls_jsonl_begin(m);
     ls_jsonl_int(m, "step", step);
-    ls_jsonl_double(m, "time", events_time_s());
+    ls_jsonl_double(m, "time", ls_record_time_s());
     ls_jsonl_double(m, "validation_loss", r->loss);
     if (r->bits_per_byte > 0)
         ls_jsonl_double(m, "validation_bits_per_byte", r->bits_per_byte);

@@ -618,9 +618,8 @@ static int stopped(const struct ls_running *run, struct ls_error *error)
     const char *out = run->config->train.out;
     if (run->moved)
         return ls_error_set(error, LS_EIO,
-                            "%s was moved while the run wrote to it; the state after step %ld "
-                            "is saved in %s/checkpoints: resume with train.out=%s "
-                            "train.resume=auto",
+                            "%s was moved while the run wrote to it; the state after step %ld is "
+                            "saved in %s/checkpoints: resume with train.out=%s train.resume=auto",
                             run->given->train.out, step, out, out);
     return ls_error_set(error, LS_ESTOPPED,
                         "stopped by a signal after step %ld; the state is saved in "

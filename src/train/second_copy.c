@@ -117,8 +117,7 @@ static int refuse(const char *where, struct ls_error *error)
 {
     return ls_error_set(
         error, LS_ECONFIG,
-        "%s holds the copies of another run: name another place, or remove its file "
-        "\"owner\"",
+        "%s holds the copies of another run: name another place, or remove its file \"owner\"",
         where);
 }
 

@@ -422,9 +422,8 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct train_gradient *g
                  t->loss_scale.dynamic ? ", which is numerics.min_loss_scale" : "");
     return ls_error_set(
         error, LS_ENUMERIC,
-        "step %ld: the loss is %g and the gradient norm %g%s%s%s; nothing was "
-        "updated. %s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
-        "steps%s",
+        "step %ld: the loss is %g and the gradient norm %g%s%s%s; nothing was updated. %s; lower "
+        "optim.lr, or set train.on_nonfinite=skip to skip such steps%s",
         (long)t->state->step + 1, ls_shown((double)gradient->loss), ls_shown(gradient->norm), scale,
         *name ? "; the first gradient that is not finite is that of " : "", name, good, weights);
 }
