@@ -169,31 +169,26 @@ static int rounds_body(struct ls_comm *world, void *user, struct ls_error *error
 /* From data-parallel ranks to tensor-parallel ones: rows become columns. */
 static int reshard_run(struct bench *b, double *seconds, struct ls_error *error)
 {
-    struct ls_config *to = malloc(sizeof *to);
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_config to = b->config;
+    struct ls_layout layout;
     struct ls_checkpoint *from = NULL;
-    int status = to && layout ? ls_directory_make(b->resharded, NULL, error)
-                              : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    if (!status) {
-        *to = b->config;
-        ls_config_layout_reset(to);
-        status = ls_config_set(to, "parallel.tp=2", error);
-    }
+    int status = ls_directory_make(b->resharded, NULL, error);
+    ls_config_layout_reset(&to);
     if (!status)
-        status = ls_config_resolve(to, 0, error);
+        status = ls_config_set(&to, "parallel.tp=2", error);
     if (!status)
-        status = ls_config_layout(to, 0, layout, error);
+        status = ls_config_resolve(&to, 0, error);
+    if (!status)
+        status = ls_config_layout(&to, 0, &layout, error);
     evict(b->checkpoint);
     double begin = ls_now_s();
     if (!status)
         status = ls_checkpoint_open(&from, b->checkpoint, error);
     if (!status)
-        status = ls_state_reshard(from, to, layout, b->resharded, NULL, error);
+        status = ls_state_reshard(from, &to, &layout, b->resharded, NULL, error);
     *seconds = ls_now_s() - begin;
     ls_checkpoint_close(from);
     ls_directory_remove(b->resharded);
-    free(to);
-    free(layout);
     return status;
 }
 
@@ -263,18 +258,17 @@ int cmd_bench_checkpoint(const struct cmd_args *args, struct ls_error *error)
     static struct bench b;
     char path[BENCH_PATH_BYTES] = "";
     struct ls_state_files files;
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_layout layout;
     b = (struct bench){.turns = {.ways = WAYS}};
-    int status = layout ? ranks_config(&b.config, defaults, args->word, args->words, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    int status = ranks_config(&b.config, defaults, args->word, args->words, error);
     if (!status)
         status = places_set(&b, error);
     if (!status)
         status = bench_tokens(&b.config, path, error);
     if (!status)
-        status = ls_config_layout(&b.config, 0, layout, error);
+        status = ls_config_layout(&b.config, 0, &layout, error);
     if (!status)
-        status = ls_state_file_bytes(&b.config, layout, &files, error);
+        status = ls_state_file_bytes(&b.config, &layout, &files, error);
     if (!status) {
         b.bytes = files.model + files.optimizer;
         b.turns.rounds = (int)ls_min(b.config.train.steps, BENCH_ROUNDS_MAX);
@@ -287,7 +281,6 @@ int cmd_bench_checkpoint(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         print(&b);
     unlink(path);
-    free(layout);
     if (b.work[0])
         ls_directory_remove(b.work);
     return status;

@@ -31,22 +31,17 @@ static int64_t tiles_most(const struct ls_search_options *options)
 static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
                          struct ls_search_plan *plan)
 {
-    struct ls_config *config = malloc(sizeof *config);
+    struct ls_config config = *options->config;
     struct ls_search_options other = *options;
     struct ls_search search = {0};
-    bool found = false;
-    if (config) {
-        *config = *options->config;
-        config->numerics.seq_tiles = tiles;
-        config->numerics.leaf_sequences = 1;
-        other.config = config;
-        other.top = 1;
-        found = !ls_search_run(&other, &search, NULL);
-    }
+    config.numerics.seq_tiles = tiles;
+    config.numerics.leaf_sequences = 1;
+    other.config = &config;
+    other.top = 1;
+    bool found = !ls_search_run(&other, &search, NULL);
     if (found)
         *plan = search.plans[0];
     ls_search_release(&search);
-    free(config);
     return found;
 }
 
@@ -154,24 +149,23 @@ static int layout_show(const struct cmd_args *args, const struct ls_forecast_ask
 static int plan_layout(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_error missing;
-    struct ls_config *config = malloc(sizeof *config);
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_config config;
+    struct ls_layout layout;
     struct ls_cluster cluster = {0};
     double tokens = 0;
-    int status = config && layout ? goals_check(args, error)
-                                  : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    int status = goals_check(args, error);
     if (!status)
-        status = ranks_plan_config(config, args->word, args->words, &missing, error);
+        status = ranks_plan_config(&config, args->word, args->words, &missing, error);
     if (!status)
         status = cmd_args_amount(args, "--tokens", 1e18, &tokens, error);
     if (!status)
-        status = planned_cluster(cmd_args_value(args, "--cluster"), config, &cluster, error);
+        status = planned_cluster(cmd_args_value(args, "--cluster"), &config, &cluster, error);
     if (!status)
         status = figures_change(&cluster, cmd_args_value(args, "--what-if"), error);
     if (!status)
-        status = ls_config_layout(config, 0, layout, error);
-    const struct ls_forecast_ask ask = {.config = config,
-                                        .layout = layout,
+        status = ls_config_layout(&config, 0, &layout, error);
+    const struct ls_forecast_ask ask = {.config = &config,
+                                        .layout = &layout,
                                         .cluster = &cluster,
                                         .tokens = tokens,
                                         .extend = true,
@@ -180,8 +174,6 @@ static int plan_layout(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = layout_show(args, &ask, error);
     ls_cluster_release(&cluster);
-    free(layout);
-    free(config);
     return status;
 }
 
@@ -331,18 +323,14 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
 static int written(const struct asked *asked, const struct ls_search *search,
                    struct ls_error *error)
 {
-    struct ls_config *config = malloc(sizeof *config);
-    if (!config)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    *config = asked->config;
-    int status = ls_search_apply(&search->plans[0], config, error);
+    struct ls_config config = asked->config;
+    int status = ls_search_apply(&search->plans[0], &config, error);
     if (!status && asked->apply)
-        status = ls_config_save_portable(config, asked->apply, error);
+        status = ls_config_save_portable(&config, asked->apply, error);
     if (!status && asked->apply)
         cmd_print("\nwrote %s\n", asked->apply);
     if (!status && (asked->svg || asked->trace))
-        status = planned_draw(config, &asked->cluster, asked->svg, asked->trace, error);
-    free(config);
+        status = planned_draw(&config, &asked->cluster, asked->svg, asked->trace, error);
     return status;
 }
 

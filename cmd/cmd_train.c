@@ -387,15 +387,9 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
                                  .drifted = on_drifted,
                                  .advice = on_advice,
                                  .stop = &stop_asked};
-    struct ls_config *config = malloc(sizeof *config);
-    if (!config)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    *config = *job->config;
-    int status = processes_spread(config, world, error);
-    if (!status)
-        status = ls_run(config, world, &log, &hooks, error);
-    free(config);
-    return status;
+    struct ls_config config = *job->config;
+    int status = processes_spread(&config, world, error);
+    return status ? status : ls_run(&config, world, &log, &hooks, error);
 }
 
 /* Who gives how much of each stage of a blend. */

@@ -172,26 +172,21 @@ int ranks_plan_config(struct ls_config *config, const char *const *words, int co
 }
 
 /* What could be changed so that the ranks fit. */
-static int changes_print(const char *before, const struct ls_config *config,
-                         const struct ls_layout *layout, const struct ls_memory_fit *fit,
-                         struct ls_error *error)
+static void changes_print(const char *before, const struct ls_config *config,
+                          const struct ls_layout *layout, const struct ls_memory_fit *fit)
 {
     struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
     enum ls_fit fits = ls_memory_fits(fit);
     int64_t limit = fits == LS_FITS           ? 0
                     : fits == LS_FITS_NOT_NOW ? fit->machine.free
                                               : fit->machine.total;
-    int count;
-    int status = ls_memory_changes(config, layout, NULL, limit, changes, &count, error);
-    if (status)
-        return status;
+    int count = ls_memory_changes(config, layout, NULL, limit, changes);
     printf("%s%s\n", before,
            count ? "enough would be, the cheapest first:"
                  : "no change of memory.recompute, memory.offload, parallel.zero and batch.micro "
                    "is enough");
     for (int i = 0; i < count; i++)
         printf("%s  %-60s %s\n", before, changes[i].keys, ls_bytes((double)changes[i].bytes).text);
-    return LS_OK;
 }
 
 void ranks_memory_head(void)
@@ -249,9 +244,9 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
                ls_bytes((double)fit.rank_bytes).text,
                ls_bytes((double)config->memory.device_budget).text);
     *starts = keeps && (ls_memory_fits(&fit) != LS_FITS_NOT || config->train.overcommit);
-    if (keeps && ls_memory_fits(&fit) == LS_FITS)
-        return LS_OK;
-    return changes_print(before, config, layout, &fit, error);
+    if (!keeps || ls_memory_fits(&fit) != LS_FITS)
+        changes_print(before, config, layout, &fit);
+    return LS_OK;
 }
 
 void ranks_end(int status, const struct ls_error *error)

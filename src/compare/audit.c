@@ -7,7 +7,6 @@
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- which steps ----------------------------------------------------------------------------- */
@@ -118,15 +117,12 @@ static bool is_layout_key(const char *word)
 static bool fits(const struct ls_config *config)
 {
     struct ls_memory_fit fit;
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_layout layout;
     int64_t ranks = ls_config_ranks(config);
-    bool good =
-        layout &&
-        ranks * ls_rank_threads(config, LS_TRANSPORT_THREAD, (int)ranks) <= LS_AUDIT_THREADS_MAX &&
-        !ls_config_layout(config, 0, layout, NULL) &&
-        !ls_memory_fit(config, layout, NULL, &fit, NULL) && ls_memory_fits(&fit) == LS_FITS;
-    free(layout);
-    return good;
+    return ranks * ls_rank_threads(config, LS_TRANSPORT_THREAD, (int)ranks) <=
+               LS_AUDIT_THREADS_MAX &&
+           !ls_config_layout(config, 0, &layout, NULL) &&
+           !ls_memory_fit(config, &layout, NULL, &fit, NULL) && ls_memory_fits(&fit) == LS_FITS;
 }
 
 /* What another value of a row tells: which ranks compute which workers more than an axis, where

@@ -236,28 +236,24 @@ static int chart(struct report *report, const char *alt, const struct axis *axis
 static int sources_chart(struct report *report, const struct report_run *run)
 {
     const struct panel panel = {.label = "loss by source (nats per token)", .height = 240};
-    struct drawing *drawing = calloc(1, sizeof *drawing);
+    struct drawing drawing = {.axis = &by_step};
     int status = LS_OK;
-    if (!drawing)
-        return no_memory(report);
-    drawing->axis = &by_step;
     ls_html_print(report->file, "h3", NULL, "%s%sLoss by source", run->label,
                   *run->label ? ": " : "");
     for (int i = 0; i < run->source_count; i++) {
         size_t field = offsetof(struct report_point, source) + (size_t)i * sizeof(double);
-        curve_add(report, drawing, run, run->sources[i], series_of(run, &by_step, field), i, false,
+        curve_add(report, &drawing, run, run->sources[i], series_of(run, &by_step, field), i, false,
                   true);
-        if (!drawing->curve[i].series.x)
+        if (!drawing.curve[i].series.x)
             status = no_memory(report);
     }
     if (!status)
         status =
-            chart_print(report, "Curves of the loss of each source, by step", &panel, drawing, 1);
+            chart_print(report, "Curves of the loss of each source, by step", &panel, &drawing, 1);
     if (run->source_all > run->source_count)
         ls_html_print(report->file, "p", "note", "The first %d of %d sources are drawn.",
                       run->source_count, run->source_all);
-    drawing_release(drawing);
-    free(drawing);
+    drawing_release(&drawing);
     return status;
 }
 

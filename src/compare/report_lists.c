@@ -253,10 +253,8 @@ static int whole(struct report *report, const struct report_run *run)
 
 int report_configuration(struct report *report)
 {
-    struct ls_config *base = malloc(sizeof *base);
-    int status =
-        base ? LS_OK
-             : ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
+    struct ls_config base;
+    int status = LS_OK;
     for (int r = 0; r < report->count && !status; r++) {
         const struct report_run *run = &report->runs[r];
         report_heading(report, run);
@@ -265,10 +263,9 @@ int report_configuration(struct report *report)
                           run->config_problem);
             continue;
         }
-        base_of(&run->config, base);
-        differences(report, run, base);
+        base_of(&run->config, &base);
+        differences(report, run, &base);
         status = whole(report, run);
     }
-    free(base);
     return status;
 }

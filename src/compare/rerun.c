@@ -11,17 +11,14 @@
 enum { TENSOR_NAME_MAX = 128 };
 
 /* Steps are counted from `first`. */
+/* Filled by rank 0. */
 struct ls_rerun {
+    struct ls_config config;
     int64_t first, last, tensors_from;
     struct ls_proof *proofs;        /* [last - first + 1] */
     int tensors;                    /* of a step; 0: none kept */
     struct ls_digest *digests;      /* [last - tensors_from + 1, tensors] */
     char (*names)[TENSOR_NAME_MAX]; /* [tensors] */
-};
-
-struct rerun_job {
-    const struct ls_config *config;
-    struct ls_rerun *rerun; /* filled by rank 0 */
 };
 
 static int proofs_take(struct ls_rerun *rerun, int64_t done, struct ls_error *error)
@@ -83,17 +80,16 @@ static int step_run(struct ls_trainer *t, struct ls_comm *world, struct ls_rerun
 
 static int rerun_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
-    const struct rerun_job *job = user;
-    const int64_t last = job->rerun->last, tensors_from = job->rerun->tensors_from;
+    struct ls_rerun *rerun = user;
+    const int64_t last = rerun->last, tensors_from = rerun->tensors_from;
     struct ls_trainer *t;
     bool resumed;
-    int status = ls_trainer_new(job->config, world, NULL, &t, error);
+    int status = ls_trainer_new(&rerun->config, world, NULL, &t, error);
     if (status)
         return status;
     status = ls_trainer_resume(t, &resumed, error);
     if (!status) {
-        int local =
-            ls_comm_rank(world) ? LS_OK : proofs_take(job->rerun, ls_trainer_steps(t), error);
+        int local = ls_comm_rank(world) ? LS_OK : proofs_take(rerun, ls_trainer_steps(t), error);
         status = ls_comm_agree(world, local, error);
     }
     bool digests = false;
@@ -103,10 +99,9 @@ static int rerun_body(struct ls_comm *world, void *user, struct ls_error *error)
             digests = true;
         }
         if (!status)
-            status = step_run(t, world, job->rerun, error);
+            status = step_run(t, world, rerun, error);
         if (!status && ls_comm_rank(world) == 0)
-            ls_meter("steps", ls_trainer_steps(t) - job->rerun->first + 1,
-                     last - job->rerun->first + 1);
+            ls_meter("steps", ls_trainer_steps(t) - rerun->first + 1, last - rerun->first + 1);
     }
     ls_trainer_free(t);
     return status;
@@ -117,12 +112,9 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
 {
     *out = NULL;
     struct ls_rerun *rerun = calloc(1, sizeof *rerun);
-    struct ls_config *again = malloc(sizeof *again);
-    int status = LS_ENOMEM;
-    if (!rerun || !again) {
-        ls_error_set(error, LS_ENOMEM, "no memory for a rerun");
-        goto failed;
-    }
+    if (!rerun)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a rerun");
+    struct ls_config *again = &rerun->config;
     *again = *config;
     again->log.trace = false;
     bool workers = again->async.mode != LS_CONFIG_SYNC;
@@ -132,25 +124,18 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
     if (workers && follows && !*again->async.follow)
         memcpy(again->async.follow, again->train.out, sizeof again->async.follow);
     bool from = checkpoint && checkpoint[0];
-    if (from && strlen(checkpoint) >= sizeof again->train.resume) {
+    int status = LS_OK;
+    if (from && strlen(checkpoint) >= sizeof again->train.resume)
         status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", checkpoint);
-        goto failed;
-    }
     snprintf(again->train.resume, sizeof again->train.resume, "%s", from ? checkpoint : "never");
     rerun->last = last;
     rerun->tensors_from = tensors_from;
-    struct rerun_job job = {again, rerun};
-    status = ls_world_run((int)ls_config_ranks(again), rerun_body, &job, error);
-    if (status == LS_ECOMM)
-        return status; /* a rank that was given up may still use them */
-    if (status)
-        goto failed;
-    free(again);
-    *out = rerun;
-    return LS_OK;
-failed:
-    ls_rerun_free(rerun);
-    free(again);
+    if (!status)
+        status = ls_world_run((int)ls_config_ranks(again), rerun_body, rerun, error);
+    if (!status)
+        *out = rerun;
+    else if (status != LS_ECOMM) /* a rank that was given up may still use it */
+        ls_rerun_free(rerun);
     return status;
 }
 

@@ -4,7 +4,6 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/trace/picture.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 struct drawn {
@@ -35,19 +34,18 @@ static int run_add(struct drawn *drawn, const char *path, struct ls_error *error
 int ls_run_plot_write(const char *const *directories, int count, bool log, FILE *file,
                       struct ls_error *error)
 {
-    struct drawn *drawn = calloc(1, sizeof *drawn);
-    int status = drawn ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
-    if (!status && (count < 1 || count > LS_PLOT_RUNS_MAX))
+    struct drawn drawn = {.count = 0};
+    int status = LS_OK;
+    if (count < 1 || count > LS_PLOT_RUNS_MAX)
         status = ls_error_set(error, LS_EINVAL, "%d runs: expected from 1 to %d", count,
                               LS_PLOT_RUNS_MAX);
     for (int i = 0; i < count && !status; i++)
-        status = run_add(drawn, directories[i], error);
+        status = run_add(&drawn, directories[i], error);
     if (!status) {
-        const struct ls_plot picture = {.runs = drawn->runs, .count = drawn->count, .log = log};
+        const struct ls_plot picture = {.runs = drawn.runs, .count = drawn.count, .log = log};
         status = ls_plot_draw(&picture, file, error);
     }
-    for (int i = 0; drawn && i < drawn->count; i++)
-        ls_run_curves_release(&drawn->runs[i]);
-    free(drawn);
+    for (int i = 0; i < drawn.count; i++)
+        ls_run_curves_release(&drawn.runs[i]);
     return status;
 }

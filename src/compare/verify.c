@@ -19,14 +19,10 @@ static void tell(const struct ls_verify *v, struct ls_verified *told, enum ls_ve
 /* Before it runs: that every wait ends. */
 static int waits_prove(const struct ls_config *config, struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_layout layout;
     struct ls_layout_proof proof;
-    int status = layout ? ls_config_layout(config, 0, layout, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    if (!status)
-        status = ls_layout_check(config, layout, false, &proof, error);
-    free(layout);
-    return status;
+    int status = ls_config_layout(config, 0, &layout, error);
+    return status ? status : ls_layout_check(config, &layout, false, &proof, error);
 }
 
 static void difference_trace(const struct ls_verify *v, int64_t step, struct ls_verified *told)
@@ -168,16 +164,14 @@ static int arithmetic_settle(struct ls_config *config, struct ls_error *error)
 
 static int config_check(struct ls_config *config, struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = layout ? ls_config_require_data(config, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    struct ls_layout layout;
+    int status = ls_config_require_data(config, error);
     if (!status && config->numerics.mode == LS_CONFIG_FAST)
         status = ls_config_reject(config, LS_ECONFIG, "numerics.mode", error,
                                   "in this mode the bits depend on the layout, so verify has "
                                   "nothing to prove: use ordered");
     if (!status)
-        status = ls_config_layout(config, 0, layout, error);
-    free(layout);
+        status = ls_config_layout(config, 0, &layout, error);
     return status ? status : arithmetic_settle(config, error);
 }
 

@@ -483,11 +483,11 @@ static int wanted_find(struct launcher *l, struct ls_error *error)
 {
     char word[48];
     int64_t slots = launch_hosts_slots(&l->hosts, true);
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    struct ls_layout layout;
+    int status = LS_OK;
     bool planned = l->config->train.auto_layout; /* even these ranks are laid out by the planner */
     snprintf(word, sizeof word, "parallel.dp=%ld", (long)slots);
-    if (!status && !planned && !ls_config_axis_given(l->config))
+    if (!planned && !ls_config_axis_given(l->config))
         status = ls_config_set(l->config, word, error); /* as `train` does under mpirun */
     l->wanted = planned ? slots : ls_config_ranks(l->config);
     if (!status && l->launch->ranks && l->launch->ranks != l->wanted)
@@ -496,8 +496,7 @@ static int wanted_find(struct launcher *l, struct ls_error *error)
                               "the keys of `parallel`",
                               (long)l->launch->ranks, ls_counted(l->wanted, "rank").text);
     if (!status && !planned)
-        status = ls_config_layout(l->config, 0, layout, error);
-    free(layout);
+        status = ls_config_layout(l->config, 0, &layout, error);
     return status;
 }
 
@@ -522,17 +521,13 @@ static int folder_open(struct launcher *l, struct ls_error *error)
 int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 {
     struct launcher *l = calloc(1, sizeof *l);
-    struct ls_config *config = malloc(sizeof *config);
-    int status = LS_OK;
-    if (!l || !config) {
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a launcher");
-        goto out;
-    }
-    *config = *launch->config;
+    struct ls_config config = *launch->config;
+    if (!l)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a launcher");
     l->launch = launch;
-    l->config = config;
+    l->config = &config;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    status = hosts_open(l, error);
+    int status = hosts_open(l, error);
     if (!status)
         status = wanted_find(l, error);
     if (!status)
@@ -552,8 +547,6 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
         rmdir(l->lock.directory); /* a launcher that was killed left it */
     launch_hosts_release(&l->hosts);
     free(l->changed);
-out:
-    free(config);
     free(l);
     return status;
 }

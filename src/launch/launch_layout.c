@@ -6,7 +6,6 @@
 #include <lockstep/planner/search.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SEARCH_S = 2, CLUSTER_BYTES = 2048 };
@@ -68,34 +67,28 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
                          struct ls_error *error)
 {
     const struct ls_config *config = launch->config;
-    struct ls_config *start = malloc(sizeof *start), *best = malloc(sizeof *best);
-    int status = start && best ? LS_ELAYOUT : LS_ENOMEM;
-    if (start) {
-        *start = *config;
-        start->parallel.workers = 1;
-        start->parallel.servers = 0;
-    }
-    for (const struct ls_config_key *key = ls_config_keys(NULL); start && key->name; key++)
+    struct ls_config start = *config, best;
+    start.parallel.workers = 1;
+    start.parallel.servers = 0;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++)
         if (key->part == LS_CONFIG_LAYOUT)
-            start->origin[key - ls_config_keys(NULL)].line =
+            start.origin[key - ls_config_keys(NULL)].line =
                 stays(key->name) ? LS_CONFIG_FROM_OVERRIDE : 0;
-    ls_error_set(error, status, "no layout for %ld ranks", (long)slots);
+    int status = ls_error_set(error, LS_ELAYOUT, "no layout for %ld ranks", (long)slots);
     for (int64_t n = slots; n > 0 && status == LS_ELAYOUT; n--) {
         struct ls_cluster cluster = {0};
         status = cluster_make(hosts, n, peak_flops > 0 ? peak_flops : 1e11, &cluster, error);
         if (!status)
-            status = search(start, &cluster, best, error);
+            status = search(&start, &cluster, &best, error);
         ls_cluster_release(&cluster);
         *ranks = n;
         if (*launch->asked)
             status = ls_error_set(error, LS_ESTOPPED, "asked to end while a layout was searched");
     }
     if (!status) /* what must be set in the configuration as it was given */
-        ls_config_layout_text(best, config, keys, LS_CONFIG_TEXT_BYTES);
+        ls_config_layout_text(&best, config, keys, LS_CONFIG_TEXT_BYTES);
     if (!status && !strchr(keys, '='))
         keys[0] = '\0';
-    free(start);
-    free(best);
     return status;
 }
 

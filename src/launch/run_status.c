@@ -199,14 +199,12 @@ static int folder_check(const char *given, struct ls_error *error)
 int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error)
 {
     struct reading reading = {.status = status};
-    struct ls_config *config = malloc(sizeof *config);
+    struct ls_config config;
     struct ls_tokenizer *tokenizer = NULL;
     struct stat about;
     char folder[PATH_MAX];
     *status = (struct ls_run_status){
         .loss = NAN, .step_time = NAN, .heard = NAN, .saved = -1, .snapshot = -1};
-    if (!config)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     int code = LS_OK;
     if (stat(run, &about) || !S_ISDIR(about.st_mode)) {
         char hint[PATH_MAX];
@@ -220,18 +218,17 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
     status->state = code ? LS_RUN_KILLED : state_of(run, &reading);
     bool begins = status->state == LS_RUN_STARTING && !has(run, "metrics.jsonl");
     if (!code && !begins)
-        code = ls_kept_read(run, config, &tokenizer, error);
+        code = ls_kept_read(run, &config, &tokenizer, error);
     ls_tokenizer_free(tokenizer);
     if (!code && !begins)
         code = records_read(run, "metrics.jsonl", true, metric_visit, &reading, error);
     if (!code && !begins) {
-        status->steps = ls_config_steps(config);
+        status->steps = ls_config_steps(&config);
         status->saved = launch_newest(run, &status->saved_time);
-        snprintf(config->train.out, sizeof config->train.out, "%s", run);
-        if (ls_run_has_snapshot(config, folder))
+        snprintf(config.train.out, sizeof config.train.out, "%s", run);
+        if (ls_run_has_snapshot(&config, folder))
             status->snapshot = launch_newest(folder, &status->snapshot_time);
         status->state = state_of(run, &reading);
     }
-    free(config);
     return code;
 }

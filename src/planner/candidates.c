@@ -62,8 +62,6 @@ struct cuts {
     const struct ls_search_options *options;
     struct cut *list;
     int64_t count;
-    struct ls_config *config;
-    struct ls_layout *layout;
 };
 
 struct sample {
@@ -85,26 +83,26 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
                                   .threads = cut->threads,
                                   .schedule = LS_SCHEDULE_1F1B,
                                   .recompute = cut->recompute};
-    *cuts->config = *options->config;
-    candidate_apply(&one, options, cuts->config);
-    cuts->config->model.layers = layers;
-    cuts->config->parallel.split[0] = '\0';
-    cuts->config->batch.global = ls_max(cut->micro, cuts->config->numerics.leaf_sequences);
-    cuts->config->batch.rampup_start = cuts->config->batch.rampup_samples = 0;
-    cuts->config->batch.rampup_increment = 0;
-    if (ls_config_layout(cuts->config, 0, cuts->layout, NULL))
+    struct ls_config config = *options->config;
+    struct ls_layout layout;
+    candidate_apply(&one, options, &config);
+    config.model.layers = layers;
+    config.parallel.split[0] = '\0';
+    config.batch.global = ls_max(cut->micro, config.numerics.leaf_sequences);
+    config.batch.rampup_start = config.batch.rampup_samples = 0;
+    config.batch.rampup_increment = 0;
+    if (ls_config_layout(&config, 0, &layout, NULL))
         return false;
     struct ls_forecast forecast;
     struct ls_memory_plan plan;
     const struct ls_forecast_ask ask = {
-        .config = cuts->config, .layout = cuts->layout, .cluster = options->cluster};
-    if (ls_forecast_make(&ask, &forecast, NULL) ||
-        ls_plan_rank(cuts->config, cuts->layout, 0, &plan, NULL))
+        .config = &config, .layout = &layout, .cluster = options->cluster};
+    if (ls_forecast_make(&ask, &forecast, NULL) || ls_plan_rank(&config, &layout, 0, &plan, NULL))
         return false;
     double state = forecast.work_s[LS_WORK_UPDATE] + forecast.work_s[LS_WORK_SQUARES] +
                    forecast.work_s[LS_WORK_FILL] + forecast.work_s[LS_WORK_COPY] +
                    forecast.work_s[LS_WORK_CAST];
-    double micros = (double)cuts->layout->micro_batches;
+    double micros = (double)layout.micro_batches;
     sample->state_s = state;
     double waits = forecast.exposed_s[LS_ACCOUNT_TP] + forecast.exposed_s[LS_ACCOUNT_CP];
     sample->micro_s = (forecast.compute_s - state + waits) / micros;
@@ -535,14 +533,12 @@ static void add_axes(struct making *making, int64_t ranks, int64_t threads)
 int candidates_add(const struct ls_search_options *options, int64_t accelerators,
                    struct candidates *candidates, struct ls_error *error)
 {
-    struct making making = {.options = options,
-                            .candidates = candidates,
-                            .cuts = {.options = options,
-                                     .list = calloc(CUTS_MAX, sizeof(struct cut)),
-                                     .config = malloc(sizeof(struct ls_config)),
-                                     .layout = malloc(sizeof(struct ls_layout))},
-                            .parameters = ls_forecast_parameters(options->config)};
-    making.full = !making.cuts.list || !making.cuts.config || !making.cuts.layout;
+    struct making making = {
+        .options = options,
+        .candidates = candidates,
+        .cuts = {.options = options, .list = calloc(CUTS_MAX, sizeof(struct cut))},
+        .parameters = ls_forecast_parameters(options->config)};
+    making.full = !making.cuts.list;
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
                                   : (struct values){.list = {0}, .count = 1};
@@ -551,7 +547,5 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
         if (accelerators % ls_max(threads.list[i], 1) == 0)
             add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);
     free(making.cuts.list);
-    free(making.cuts.config);
-    free(making.cuts.layout);
     return making.full ? ls_error_set(error, LS_ENOMEM, "no memory for a search") : LS_OK;
 }

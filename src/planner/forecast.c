@@ -8,7 +8,6 @@
 #include <lockstep/train/recorded.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
@@ -244,19 +243,18 @@ static int step_extend(const struct ls_forecast_ask *ask, struct step_times *tim
 {
     const int64_t pp = ask->layout->size[LS_AXIS_PP], m = ask->layout->micro_batches;
     int64_t some = 3 * pp, next = 4 * pp;
-    struct ls_config *config = malloc(sizeof *config);
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_config config;
+    struct ls_layout layout;
     struct step_times few, more;
     struct ls_forecast_ask part = *ask;
-    part.config = config;
-    part.layout = layout;
-    int status = config && layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a plan");
+    part.config = &config;
+    part.layout = &layout;
+    int status = LS_OK;
     *extended = false;
-    if (!status && m > next + pp &&
-        ls_step_shorten(ask->config, ask->layout, some, config, layout)) {
+    if (m > next + pp && ls_step_shorten(ask->config, ask->layout, some, &config, &layout)) {
         status = step_simulate(&part, &few, error);
         while (!status && !*extended &&
-               ls_step_shorten(ask->config, ask->layout, next, config, layout)) {
+               ls_step_shorten(ask->config, ask->layout, next, &config, &layout)) {
             status = step_simulate(&part, &more, error);
             if (status)
                 break;
@@ -268,8 +266,6 @@ static int step_extend(const struct ls_forecast_ask *ask, struct step_times *tim
             next *= 2;
         }
     }
-    free(config);
-    free(layout);
     return status;
 }
 

@@ -4,7 +4,6 @@
 #include <lockstep/planner/search.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -23,29 +22,29 @@ int lesson_config(const char *keys, struct ls_config *config, struct ls_error *e
     return status ? status : ls_config_resolve(config, 0, error);
 }
 
-static int result_make(struct lesson_page *page, struct ls_config *config, struct ls_layout *layout,
-                       struct lesson_result *r)
+static int result_make(struct lesson_page *page, struct ls_config *config, struct lesson_result *r)
 {
+    struct ls_layout layout;
     struct ls_memory_plan plan;
     const struct ls_forecast_ask ask = {.config = config,
-                                        .layout = layout,
+                                        .layout = &layout,
                                         .cluster = page->cluster,
                                         .extend = true,
                                         .tells = true};
-    int status = ls_config_layout(config, 0, layout, page->error);
+    int status = ls_config_layout(config, 0, &layout, page->error);
     if (!status && page->lesson->forecasts)
         status = ls_forecast_make(&ask, &r->forecast, page->error);
     if (!status)
-        status = ls_plan_rank(config, layout, 0, &plan, page->error);
+        status = ls_plan_rank(config, &layout, 0, &plan, page->error);
     if (status)
         return status;
     r->parameters = ls_forecast_parameters(config);
     r->flops = ls_model_flops_per_token(&config->model, config->data.sequence);
-    r->ranks = (double)layout->ranks;
-    r->tp = (double)layout->size[LS_AXIS_TP];
-    r->pp = (double)layout->size[LS_AXIS_PP];
-    r->dp = (double)layout->size[LS_AXIS_DP_SHARD];
-    r->zero = layout->zero;
+    r->ranks = (double)layout.ranks;
+    r->tp = (double)layout.size[LS_AXIS_TP];
+    r->pp = (double)layout.size[LS_AXIS_PP];
+    r->dp = (double)layout.size[LS_AXIS_DP_SHARD];
+    r->zero = layout.zero;
     r->fits = r->forecast.fits;
     r->taken = (double)plan.total;
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
@@ -55,20 +54,15 @@ static int result_make(struct lesson_page *page, struct ls_config *config, struc
 
 void lesson_case(struct lesson_page *page, const char *line)
 {
-    struct ls_config *config = malloc(sizeof *config);
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_config config;
     const char *keys = strchr(line, ':') + 2;
     LS_ASSERT(page->result_count < LESSON_CASES_MAX);
     struct lesson_result *r = &page->results[page->result_count++];
     r->name = line;
-    if (!page->status && (!config || !layout))
-        page->status = ls_error_set(page->error, LS_ENOMEM, "no memory for forecasts");
     if (!page->status)
-        page->status = lesson_config(lesson_expand(page, keys).text, config, page->error);
+        page->status = lesson_config(lesson_expand(page, keys).text, &config, page->error);
     if (!page->status)
-        page->status = result_make(page, config, layout, r);
-    free(config);
-    free(layout);
+        page->status = result_make(page, &config, r);
 }
 
 /* The fastest case that fits; -1: none does. */

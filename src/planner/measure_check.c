@@ -145,31 +145,25 @@ static int check_run(const struct ls_measure *measure, struct check_run *run,
 int ls_measure_check(const struct ls_measure *measure, const struct ls_config *config, int threads,
                      int turns, struct ls_measure_check *check, struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
-    struct ls_config *own = malloc(sizeof *own);
+    struct ls_layout layout;
+    struct ls_config own = *config;
     struct ls_measure_list list = {.count = 0};
-    int status = layout && own ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a check");
     *check = (struct ls_measure_check){.step_s = 0};
-    if (!status) {
-        *own = *config;
-        own->parallel.threads = threads;
-        status = ls_config_layout(own, 0, layout, error);
-    }
-    if (!status && layout->ranks != 1)
+    own.parallel.threads = threads;
+    int status = ls_config_layout(&own, 0, &layout, error);
+    if (!status && layout.ranks != 1)
         status = ls_error_set(error, LS_ECONFIG,
                               "the layout has %lld ranks: a check takes one rank, so give no keys "
                               "of group parallel",
-                              (long long)layout->ranks);
+                              (long long)layout.ranks);
     if (!status)
-        status = ls_measure_list_record(own, layout, 0, threads, &list, error);
-    struct check_run run = {.config = own,
+        status = ls_measure_list_record(&own, &layout, 0, threads, &list, error);
+    struct check_run run = {.config = &own,
                             .list = &list,
                             .turns = (int)ls_max(1, ls_min(turns, TURNS_MAX)),
                             .teams = measure_teams(measure, threads)};
     if (!status)
         status = check_run(measure, &run, check, error);
     ls_measure_list_release(&list);
-    free(own);
-    free(layout);
     return status;
 }

@@ -70,12 +70,13 @@ enum {
 
 struct reading {
     struct ls_profile *profile;
-    double (*steps)[VALUES]; /* [STEPS_MAX], the newest of them: a ring */
-    int64_t count, seen;     /* that were kept, also over others; step records */
+    double steps[STEPS_MAX][VALUES]; /* the newest of them: a ring */
+    int64_t count, seen;             /* that were kept, also over others; step records */
     int64_t numbers[STEPS_MAX];
-    int64_t since;        /* steps since the start before */
-    int64_t batch_tokens; /* of a whole step */
-    double ended;         /* when the record before was made; NaN after a start */
+    double sorted[STEPS_MAX]; /* room */
+    int64_t since;            /* steps since the start before */
+    int64_t batch_tokens;     /* of a whole step */
+    double ended;             /* when the record before was made; NaN after a start */
     char layout[1024];
     char drift_kind[32];
 };
@@ -188,19 +189,19 @@ static void record_visit(void *user, const struct ls_record *record)
 
 /* ---- medians --------------------------------------------------------------------------------- */
 
-static void row_set(const struct reading *r, int value, double *sorted, struct ls_profile_row *row)
+static void row_set(struct reading *r, int value, struct ls_profile_row *row)
 {
     int64_t kept = ls_min(r->count, STEPS_MAX), count = 0;
     for (int64_t i = 0; i < kept; i++)
         if (isfinite(r->steps[i][value]))
-            sorted[count++] = r->steps[i][value];
+            r->sorted[count++] = r->steps[i][value];
     row->measured = count > 0;
     if (!count)
         return;
-    ls_sort(sorted, count);
-    row->median_s = ls_quantile(sorted, count, 0.5);
-    row->low_s = ls_quantile(sorted, count, 0.05);
-    row->high_s = ls_quantile(sorted, count, 0.95);
+    ls_sort(r->sorted, count);
+    row->median_s = ls_quantile(r->sorted, count, 0.5);
+    row->low_s = ls_quantile(r->sorted, count, 0.05);
+    row->high_s = ls_quantile(r->sorted, count, 0.95);
 }
 
 /* ---- traces ---------------------------------------------------------------------------------- */
@@ -256,13 +257,13 @@ static int traces_take(struct reading *r, struct ls_error *error)
 }
 
 /* Of the traced ranks, which computes longest. */
-static void slowest_set(const struct reading *r, double *sorted)
+static void slowest_set(struct reading *r)
 {
     struct ls_profile_trace *trace = &r->profile->trace;
     double medians[LS_PROFILE_TRACES_MAX];
     for (int64_t i = 0; i < trace->ranks; i++) {
         struct ls_profile_row row = {0};
-        row_set(r, VALUE_RANK + (int)i, sorted, &row);
+        row_set(r, VALUE_RANK + (int)i, &row);
         medians[i] = row.median_s;
         if (i == 0 || row.median_s > trace->slowest_s) {
             trace->slowest_s = row.median_s;
@@ -272,7 +273,7 @@ static void slowest_set(const struct reading *r, double *sorted)
     trace->middle_s = ls_median(medians, trace->ranks);
 }
 
-static void rows_set(const struct reading *r, double *sorted)
+static void rows_set(struct reading *r)
 {
     struct ls_profile *p = r->profile;
     int64_t kept = ls_min(r->count, STEPS_MAX), oldest = r->count > STEPS_MAX ? r->count : 0;
@@ -280,18 +281,18 @@ static void rows_set(const struct reading *r, double *sorted)
     p->left_out = r->seen - kept;
     p->first = r->numbers[oldest % STEPS_MAX];
     p->last = r->numbers[(r->count - 1) % STEPS_MAX];
-    row_set(r, VALUE_STEP, sorted, &p->step);
+    row_set(r, VALUE_STEP, &p->step);
     for (int i = 0; i < LS_PROFILE_PARTS; i++)
-        row_set(r, VALUE_PART + i, sorted, &p->part[i]);
+        row_set(r, VALUE_PART + i, &p->part[i]);
     for (int i = 0; i < LS_PROFILE_WORKS; i++) {
-        row_set(r, VALUE_WORK + i, sorted, &p->work[i]);
+        row_set(r, VALUE_WORK + i, &p->work[i]);
         p->profiled |= p->work[i].measured;
     }
-    row_set(r, VALUE_OFFLOAD, sorted, &p->offload);
-    row_set(r, VALUE_BETWEEN, sorted, &p->between);
+    row_set(r, VALUE_OFFLOAD, &p->offload);
+    row_set(r, VALUE_BETWEEN, &p->between);
     for (int i = 0; i < LS_PROFILE_PHASES && p->trace.ranks; i++)
-        row_set(r, VALUE_PHASE + i, sorted, &p->trace.phase[i]);
-    slowest_set(r, sorted);
+        row_set(r, VALUE_PHASE + i, &p->trace.phase[i]);
+    slowest_set(r);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
@@ -334,25 +335,17 @@ int ls_profile_read(struct ls_profile *p, const char *path, struct ls_error *err
     if (status)
         return status;
     struct reading *r = calloc(1, sizeof *r);
-    double *sorted = calloc(STEPS_MAX, sizeof *sorted);
-    if (r)
-        r->steps = calloc(STEPS_MAX, sizeof *r->steps);
-    if (!r || !sorted || !r->steps) {
-        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its records", p->directory);
-    } else {
-        r->profile = p;
-        r->ended = NAN;
-        r->batch_tokens = p->config.batch.global * p->config.data.sequence;
-        status = metrics_read(r, error);
-    }
+    if (!r)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for its records", p->directory);
+    r->profile = p;
+    r->ended = NAN;
+    r->batch_tokens = p->config.batch.global * p->config.data.sequence;
+    status = metrics_read(r, error);
     if (!status)
         status = traces_take(r, error);
     if (!status)
-        rows_set(r, sorted);
-    if (r)
-        free(r->steps);
+        rows_set(r);
     free(r);
-    free(sorted);
     return status;
 }
 
@@ -380,17 +373,14 @@ static void plan_set(struct ls_profile *p)
 
 int ls_profile_plan(struct ls_profile *p, const struct ls_cluster *cluster, struct ls_error *error)
 {
-    struct ls_config *config = malloc(sizeof *config);
-    if (!config)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a plan");
-    *config = p->config;
+    struct ls_config config = p->config;
     if (p->threads > 0)
-        config->parallel.threads = p->threads;
-    const struct ls_forecast_ask ask = {.config = config, .layout = &p->layout, .cluster = cluster};
+        config.parallel.threads = p->threads;
+    const struct ls_forecast_ask ask = {
+        .config = &config, .layout = &p->layout, .cluster = cluster};
     int status = ls_forecast_make(&ask, &p->forecast, error);
     if (!status)
         plan_set(p);
-    free(config);
     return status;
 }
 

@@ -14,13 +14,9 @@ struct planned {
     struct ls_layout layout;
 };
 
-static int planned_new(const struct ls_config *config, int threads, struct planned **out,
-                       struct ls_error *error)
+static int planned_make(const struct ls_config *config, int threads, struct planned *p,
+                        struct ls_error *error)
 {
-    struct planned *p = malloc(sizeof *p);
-    *out = p;
-    if (!p)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a plan");
     p->config = *config;
     p->config.parallel.threads = threads;
     return ls_config_layout(&p->config, 0, &p->layout, error);
@@ -54,18 +50,18 @@ static void stages_set(const struct stages *stages, double *stage_s)
 int ls_run_plan_make(const struct ls_config *config, int threads, const struct ls_cluster *cluster,
                      struct ls_run_plan *plan, struct ls_error *error)
 {
-    struct planned *p;
+    struct planned p;
     struct ls_forecast forecast;
     struct stages stages = {0};
-    int status = planned_new(config, threads, &p, error);
+    int status = planned_make(config, threads, &p, error);
     if (!status) {
-        stages = (struct stages){&p->layout, calloc((size_t)p->layout.ranks, sizeof(double))};
+        stages = (struct stages){&p.layout, calloc((size_t)p.layout.ranks, sizeof(double))};
         if (!stages.seconds)
             status = ls_error_set(error, LS_ENOMEM, "no memory for a plan");
     }
     if (!status) {
-        const struct ls_forecast_ask ask = {.config = &p->config,
-                                            .layout = &p->layout,
+        const struct ls_forecast_ask ask = {.config = &p.config,
+                                            .layout = &p.layout,
                                             .cluster = cluster,
                                             .visit = span_visit,
                                             .visit_user = &stages};
@@ -77,7 +73,6 @@ int ls_run_plan_make(const struct ls_config *config, int threads, const struct l
         stages_set(&stages, plan->stage_s);
     }
     free(stages.seconds);
-    free(p);
     return status;
 }
 
@@ -153,27 +148,27 @@ int ls_run_plan_advise(const struct ls_config *config, int threads,
                        const struct ls_cluster *cluster, const struct ls_drift *drift,
                        double seconds, struct ls_run_advice *advice, struct ls_error *error)
 {
-    struct planned *p;
+    struct planned p;
     struct ls_cluster changed = *cluster; /* measured rows are borrowed */
     struct ls_measured_move *moves = NULL;
     struct ls_search search = {0};
     struct ls_forecast here;
-    int status = planned_new(config, threads, &p, error);
+    int status = planned_make(config, threads, &p, error);
     if (!status)
-        layout_free(&p->config);
+        layout_free(&p.config);
     if (!status && drift && drift->kind == LS_DRIFT_LINK)
-        status = link_slow(p, drift, &changed, &moves, error);
+        status = link_slow(&p, drift, &changed, &moves, error);
     if (!status) {
         const struct ls_forecast_ask ask = {
-            .config = &p->config, .layout = &p->layout, .cluster = &changed, .extend = true};
+            .config = &p.config, .layout = &p.layout, .cluster = &changed, .extend = true};
         status = ls_forecast_make(&ask, &here, error);
     }
     if (!status) {
-        const struct ls_search_options options = {.config = &p->config,
+        const struct ls_search_options options = {.config = &p.config,
                                                   .cluster = &changed,
                                                   .goal = LS_GOAL_TIME,
                                                   .accelerators =
-                                                      p->layout.ranks * here.accelerators,
+                                                      p.layout.ranks * here.accelerators,
                                                   .top = 1,
                                                   .seconds = seconds};
         status = ls_search_run(&options, &search, error);
@@ -182,6 +177,5 @@ int ls_run_plan_advise(const struct ls_config *config, int threads,
         ls_search_release(&search);
     }
     free(moves);
-    free(p);
     return status;
 }

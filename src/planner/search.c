@@ -16,8 +16,8 @@ enum { POLISHED = 3, OWN = 4 /* reasons that are no account */ };
 struct searching {
     const struct ls_search_options *options;
     struct ls_search *search;
-    struct ls_config *config;
-    struct ls_layout *layout;
+    struct ls_config config;
+    struct ls_layout layout;
     double until_s; /* ls_now_s, 0: no limit */
     int top;
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
@@ -70,8 +70,8 @@ static bool time_is_up(const struct searching *s)
 static int layout_evaluate(struct searching *s, enum judgement *judgement,
                            struct ls_forecast *forecast, struct ls_error *error)
 {
-    const struct ls_forecast_ask ask = {.config = s->config,
-                                        .layout = s->layout,
+    const struct ls_forecast_ask ask = {.config = &s->config,
+                                        .layout = &s->layout,
                                         .cluster = s->options->cluster,
                                         .tokens = s->options->tokens,
                                         .extend = true,
@@ -87,7 +87,7 @@ static int evaluate(struct searching *s, enum judgement *judgement, struct ls_fo
                     struct ls_error *error)
 {
     *judgement = REFUSED;
-    return ls_config_layout(s->config, 0, s->layout, NULL)
+    return ls_config_layout(&s->config, 0, &s->layout, NULL)
                ? LS_OK
                : layout_evaluate(s, judgement, forecast, error);
 }
@@ -99,7 +99,7 @@ static void least_note(struct searching *s, const struct ls_forecast *forecast)
         return;
     search->least_bytes = forecast->device_bytes;
     search->capacity_bytes = forecast->capacity_bytes;
-    ls_config_layout_text(s->config, NULL, search->least_keys, sizeof search->least_keys);
+    ls_config_layout_text(&s->config, NULL, search->least_keys, sizeof search->least_keys);
 }
 
 /* The listed plan of that kind, or the one that is this very plan, as the first that was tried; -1.
@@ -148,7 +148,7 @@ static void plan_insert(struct searching *s, const struct ls_forecast *forecast,
     search->count = (int)ls_min(search->count, s->top);
     memmove(&plans[at + 1], &plans[at], (size_t)(old - at) * sizeof *plans);
     plans[at] = (struct ls_search_plan){.forecast = *forecast, .kind = kind, .bound_s = bound_s};
-    keys_write(s->config, plans[at].keys);
+    keys_write(&s->config, plans[at].keys);
 }
 
 static unsigned variant_bit(int recompute, bool offload)
@@ -186,14 +186,14 @@ static int candidate_try(struct searching *s, struct candidate *c, enum wish wis
 {
     struct ls_forecast forecast;
     enum judgement judgement;
-    *s->config = *s->options->config;
-    candidate_apply(c, s->options, s->config);
+    s->config = *s->options->config;
+    candidate_apply(c, s->options, &s->config);
     c->tried = true;
-    if (ls_config_layout(s->config, 0, s->layout, NULL)) {
+    if (ls_config_layout(&s->config, 0, &s->layout, NULL)) {
         s->search->refused++;
         return LS_OK;
     }
-    c->bound_s = fmax(c->bound_s, candidate_pipeline_s(c, s->layout));
+    c->bound_s = fmax(c->bound_s, candidate_pipeline_s(c, &s->layout));
     c->tried = may_win(s, c, wish) || s->options->exhaustive;
     if (!c->tried)
         return LS_OK;
@@ -220,8 +220,8 @@ static int first_try(struct searching *s, struct ls_error *error)
     struct ls_forecast forecast;
     enum judgement judgement;
     snprintf(plan.keys, sizeof plan.keys, "%s", s->options->first);
-    *s->config = *s->options->config;
-    int status = ls_search_apply(&plan, s->config, error);
+    s->config = *s->options->config;
+    int status = ls_search_apply(&plan, &s->config, error);
     if (!status)
         status = evaluate(s, &judgement, &forecast, error);
     if (!status && judgement == SIMULATED)
@@ -311,8 +311,8 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
     snprintf(name, sizeof name, "%.*s", (int)strcspn(assignment, "="), assignment);
     if (key_pinned(s->options, name))
         return LS_OK;
-    *s->config = *base;
-    if (ls_config_set(s->config, assignment, NULL))
+    s->config = *base;
+    if (ls_config_set(&s->config, assignment, NULL))
         return LS_OK;
     int status = evaluate(s, &judgement, &forecast, error);
     struct ls_search_plan *plan = &s->search->plans[at];
@@ -321,8 +321,8 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
             0.999 * ls_search_value(s->options, &plan->forecast))
         return status;
     plan->forecast = forecast;
-    keys_write(s->config, plan->keys);
-    *kept = *s->config;
+    keys_write(&s->config, plan->keys);
+    *kept = s->config;
     return LS_OK;
 }
 
@@ -345,22 +345,18 @@ static int layout_forget(struct ls_config *config, struct ls_error *error)
 {
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
-    struct ls_config *before = malloc(sizeof *before);
-    if (!before)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    *before = *config;
+    const struct ls_config before = *config;
     ls_config_layout_reset(config);
-    config->memory.device_budget = before->memory.device_budget;
+    config->memory.device_budget = before.memory.device_budget;
     int status = LS_OK;
     for (size_t i = 0; i < count && !status; i++) {
         char word[5 * LS_CONFIG_TEXT_BYTES];
-        if (keys[i].part != LS_CONFIG_LAYOUT || before->origin[i].line != LS_CONFIG_FROM_OVERRIDE)
+        if (keys[i].part != LS_CONFIG_LAYOUT || before.origin[i].line != LS_CONFIG_FROM_OVERRIDE)
             continue;
         int used = snprintf(word, sizeof word, "%s=", keys[i].name);
-        ls_config_value(before, &keys[i], word + used, sizeof word - (size_t)used);
+        ls_config_value(&before, &keys[i], word + used, sizeof word - (size_t)used);
         status = word_set(config, word, strlen(word), error);
     }
-    free(before);
     return status;
 }
 
@@ -382,7 +378,7 @@ static int ends_forecast(struct searching *s, const struct ls_config *base, int6
                          double stage_s[2], struct ls_error *error)
 {
     struct ls_run_plan plan = {.stage_s = stage_s};
-    struct ls_config *config = s->config;
+    struct ls_config *config = &s->config;
     *config = *base;
     config->model.layers = blocks;
     config->parallel.pp = 2;
@@ -414,13 +410,13 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
         cost[l] = block;
     cost[0] = fmax(one[0] - block, 0);
     cost[layers + 1] = one[1];
-    *s->config = *base;
-    if (ls_config_layout(s->config, 0, s->layout, NULL) ||
-        ls_stage_split(cost, layers + 2, s->layout->stages, begins, NULL))
+    s->config = *base;
+    if (ls_config_layout(&s->config, 0, &s->layout, NULL) ||
+        ls_stage_split(cost, layers + 2, s->layout.stages, begins, NULL))
         return LS_OK;
     char word[LS_CONFIG_TEXT_BYTES];
     int used = snprintf(word, sizeof word, "parallel.split=");
-    for (int64_t stage = 0; stage < s->layout->stages; stage++) {
+    for (int64_t stage = 0; stage < s->layout.stages; stage++) {
         long from = (long)begins[stage], to = (long)begins[stage + 1] - 1;
         used += snprintf(word + used, sizeof word - (size_t)used,
                          from == to ? "%s%ld" : "%s%ld-%ld", stage ? "," : "", from, to);
@@ -450,21 +446,20 @@ static void plans_sort(const struct ls_search_options *options, struct ls_search
 
 static int plans_polish(struct searching *s, struct ls_error *error)
 {
-    struct ls_config *base = malloc(sizeof *base);
-    int status = base ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
+    struct ls_config base;
+    int status = LS_OK;
     for (int at = 0; at < POLISHED && at < s->search->count && !status; at++) {
-        *base = *s->options->config;
-        status = ls_search_apply(&s->search->plans[at], base, error);
+        base = *s->options->config;
+        status = ls_search_apply(&s->search->plans[at], &base, error);
         for (size_t d = 0; d < sizeof details / sizeof *details && !status; d++) {
             if (time_is_up(s))
                 break;
-            status = detail_try(s, base, at, details[d], base, error);
+            status = detail_try(s, &base, at, details[d], &base, error);
         }
         if (!status && !time_is_up(s))
-            status = split_try(s, base, at, error);
+            status = split_try(s, &base, at, error);
     }
     plans_sort(s->options, s->search);
-    free(base);
     return status;
 }
 
@@ -474,14 +469,14 @@ static int plans_run(struct searching *s, struct ls_error *error)
     int status = LS_OK;
     for (int at = 0; at < s->search->count && !status; at++) {
         struct ls_search_plan *plan = &s->search->plans[at];
-        const struct ls_forecast_ask ask = {.config = s->config,
-                                            .layout = s->layout,
+        const struct ls_forecast_ask ask = {.config = &s->config,
+                                            .layout = &s->layout,
                                             .cluster = s->options->cluster,
                                             .tokens = s->options->tokens};
-        *s->config = *s->options->config;
-        status = ls_search_apply(plan, s->config, error);
+        s->config = *s->options->config;
+        status = ls_search_apply(plan, &s->config, error);
         if (!status)
-            status = ls_config_layout(s->config, 0, s->layout, error);
+            status = ls_config_layout(&s->config, 0, &s->layout, error);
         if (!status)
             status = ls_forecast_run(&ask, &plan->forecast, error);
     }
@@ -563,14 +558,10 @@ int ls_search_run(const struct ls_search_options *options, struct ls_search *sea
     int64_t accelerators = options->accelerators ? options->accelerators : there;
     struct searching s = {.options = options,
                           .search = search,
-                          .config = malloc(sizeof *s.config),
-                          .layout = malloc(sizeof *s.layout),
                           .until_s = options->seconds > 0 ? ls_now_s() + options->seconds : 0,
                           .top = (int)ls_max(1, ls_min(options->top, LS_SEARCH_TOP_MAX))};
     *search = (struct ls_search){.plans = calloc((size_t)s.top + 1, sizeof *search->plans)};
-    int status = s.config && s.layout && search->plans
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a search");
+    int status = search->plans ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
     if (!status && accelerators > there)
         status =
             ls_error_set(error, LS_ELAYOUT, "%ld accelerators are asked for: the cluster has %ld",
@@ -583,8 +574,6 @@ int ls_search_run(const struct ls_search_options *options, struct ls_search *sea
         status = plans_polish(&s, error);
     if (!status)
         status = plans_run(&s, error);
-    free(s.config);
-    free(s.layout);
     return status;
 }
 

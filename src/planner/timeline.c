@@ -250,14 +250,13 @@ static void timeline_write(const struct timeline *timeline, FILE *file)
 int ls_timeline_draw(const struct ls_config *config, const struct ls_cluster *cluster, FILE *file,
                      struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_layout layout;
     struct timeline timeline = {.rows = calloc(ROWS_MAX, sizeof *timeline.rows)};
     struct ls_forecast_ask ask = {
-        .config = config, .layout = layout, .cluster = cluster, .tells = true};
+        .config = config, .layout = &layout, .cluster = cluster, .tells = true};
     struct ls_forecast forecast;
-    int status = layout && timeline.rows
-                     ? ls_config_layout(config, 0, layout, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
+    int status = timeline.rows ? ls_config_layout(config, 0, &layout, error)
+                               : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
     if (!status)
         status = ls_forecast_make(&ask, &forecast, error); /* how wide a column is */
     if (!status) {
@@ -272,7 +271,6 @@ int ls_timeline_draw(const struct ls_config *config, const struct ls_cluster *cl
         timeline_write(&timeline, file);
     }
     free(timeline.rows);
-    free(layout);
     return status;
 }
 
@@ -295,21 +293,19 @@ static void event_write(void *user, const struct ls_simulated_span *span)
 int ls_timeline_trace(const struct ls_config *config, const struct ls_cluster *cluster, FILE *file,
                       struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_layout layout;
     struct timeline timeline = {.trace = file, .first = true};
     struct ls_forecast forecast;
     const struct ls_forecast_ask ask = {.config = config,
-                                        .layout = layout,
+                                        .layout = &layout,
                                         .cluster = cluster,
                                         .tells = true,
                                         .visit = event_write,
                                         .visit_user = &timeline};
-    int status = layout ? ls_config_layout(config, 0, layout, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a trace");
+    int status = ls_config_layout(config, 0, &layout, error);
     fprintf(file, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
     if (!status)
         status = ls_forecast_make(&ask, &forecast, error);
     fprintf(file, "\n]}\n");
-    free(layout);
     return status;
 }

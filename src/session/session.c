@@ -57,8 +57,6 @@ static void ranks_ended(struct ls_session *s, int status, const struct ls_error 
     if (status && status != LS_ESTOPPED && s->order.verb->where != VERB_STARTS)
         s->broken = *error;
     pthread_mutex_unlock(&s->lock);
-    free(s->config);
-    s->config = NULL;
     if (asked)
         order_done(s, status, error);
 }
@@ -152,7 +150,6 @@ void ls_session_free(struct ls_session *s)
             ls_arena_release(&kept->arenas[i]);
         free(kept);
     }
-    free(s->config);
     free(s);
 }
 

@@ -125,8 +125,8 @@ struct ls_session {
     int view_count, view_room;
 
     volatile int stop, interrupt;
-    struct ls_config *config; /* while ranks are there */
-    char path[4096];          /* of a model */
+    struct ls_config config; /* while ranks are there */
+    char path[4096];         /* of a model */
     struct ls_finished_choice choice;
     char which[64];
     bool model; /* ranks have a model, not a run */

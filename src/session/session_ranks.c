@@ -55,7 +55,7 @@ static void rank_open(struct rank *rank, struct ls_session *s, struct ls_comm *w
 {
     *rank = (struct rank){.session = s, .world = world, .first = ls_comm_rank(world) == 0};
     rank->speaks = rank->first || ls_comm_transport(world) == LS_TRANSPORT_MPI;
-    rank->log = (struct ls_log){.level_max = s->config->log.level, .write = session_log, .user = s};
+    rank->log = (struct ls_log){.level_max = s->config.log.level, .write = session_log, .user = s};
     rank->hooks = (struct ls_run_hooks){.user = s,
                                         .started = on_started,
                                         .evaluated = on_evaluated,
@@ -63,8 +63,8 @@ static void rank_open(struct rank *rank, struct ls_session *s, struct ls_comm *w
                                         .saved = on_saved,
                                         .idle = on_idle,
                                         .stop = &s->stop};
-    ls_comm_set_check(world, s->config->comm.check);
-    ls_comm_set_timeout(world, s->config->comm.timeout_s);
+    ls_comm_set_check(world, s->config.comm.check);
+    ls_comm_set_timeout(world, s->config.comm.timeout_s);
 }
 
 static bool mpi_begun;
@@ -196,16 +196,13 @@ static int mpi_run(struct ls_session *s, struct ls_error *error)
 
 int session_ranks(struct ls_session *s, struct ls_error *error)
 {
-    struct ls_layout *layout;
-    bool mpi = s->config->comm.transport == LS_TRANSPORT_MPI ||
-               (s->config->comm.transport == LS_CONFIG_AUTO && ls_mpi_launched());
+    struct ls_layout layout;
+    bool mpi = s->config.comm.transport == LS_TRANSPORT_MPI ||
+               (s->config.comm.transport == LS_CONFIG_AUTO && ls_mpi_launched());
     if (mpi)
         return mpi_run(s, error);
-    layout = malloc(sizeof *layout);
-    int status = layout ? ls_config_layout(s->config, 0, layout, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    int ranks = status ? 0 : (int)(layout->ranks * ls_config_groups(s->config));
-    free(layout);
+    int status = ls_config_layout(&s->config, 0, &layout, error);
+    int ranks = status ? 0 : (int)(layout.ranks * ls_config_groups(&s->config));
     if (!status)
         status = kept_add(s, ranks, error);
     return status ? status : ls_world_run(ranks, rank_body, s, error);

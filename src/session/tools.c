@@ -30,16 +30,13 @@ static void place_drop(struct ls_error *error)
         memmove(error->text, error->text + length, strlen(error->text + length) + 1);
 }
 
-int tool_config(struct ls_session *s, bool plan, struct ls_config **out, struct ls_error *error)
+int tool_config(struct ls_session *s, bool plan, struct ls_config *config, struct ls_error *error)
 {
     const char *path = NULL;
     const struct option options[] = {{"config", .text = &path}, {0}};
     struct order_keys keys = {0};
     struct ls_error without = {0};
-    struct ls_config *config = calloc(1, sizeof *config);
-    *out = NULL;
-    int status = config ? options_read(&s->order, options, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    int status = options_read(&s->order, options, error);
     if (!status)
         status = order_keys_read(&s->order, &keys, error);
     if (!status)
@@ -47,13 +44,9 @@ int tool_config(struct ls_session *s, bool plan, struct ls_config **out, struct 
     if (status == LS_EIO && plan && !config_read(path, &keys, false, config, &without))
         status = LS_OK;
     order_keys_release(&keys);
-    if (status) {
+    if (status)
         place_drop(error);
-        free(config);
-        return status;
-    }
-    *out = config;
-    return LS_OK;
+    return status;
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */

@@ -9,9 +9,9 @@
 extern const struct verb verbs_plan[], verbs_compare[], verbs_files[];
 
 /* FILE.yaml of the option "config", and over it the keys of "keys", which win and stay where a
- * search would choose; resolved, to be freed. plan: needs no data; where they are not there, the
- * configuration without them. */
-int tool_config(struct ls_session *session, bool plan, struct ls_config **out,
+ * search would choose; resolved. plan: needs no data; where they are not there, the configuration
+ * without them. */
+int tool_config(struct ls_session *session, bool plan, struct ls_config *config,
                 struct ls_error *error);
 
 /* What write writes, as a text of the answer. */

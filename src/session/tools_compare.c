@@ -74,16 +74,20 @@ static int verify_read(struct ls_session *s, struct ls_verify_request *request,
 /* After LS_ECOMM ranks may still be at work with what *v holds: nothing of it is freed then. */
 static int verify_alone(struct ls_session *s, struct ls_error *error)
 {
-    struct ls_config *config = NULL;
+    struct ls_config config;
     struct ls_verify *v = calloc(1, sizeof *v);
     struct verifying user = {.session = s, .layouts = json_array()};
-    struct ls_verify_request request = {
-        .layouts = 50, .ranks = 8, .steps = 3, .stop = &s->stop, .told = verified, .user = &user};
+    struct ls_verify_request request = {.layouts = 50,
+                                        .ranks = 8,
+                                        .steps = 3,
+                                        .stop = &s->stop,
+                                        .told = verified,
+                                        .user = &user,
+                                        .config = &config};
     int status =
         v ? verify_read(s, &request, error) : ls_error_set(error, LS_ENOMEM, "no memory to verify");
     if (!status)
         status = tool_config(s, false, &config, error);
-    request.config = config;
     if (!status)
         status = ls_verify_open(v, &request, error);
     if (!status)
@@ -101,7 +105,6 @@ static int verify_alone(struct ls_session *s, struct ls_error *error)
     if (v)
         ls_verify_release(v);
     free(v);
-    free(config);
     return status;
 }
 

@@ -13,7 +13,7 @@
 
 struct planning {
     struct ls_session *session;
-    struct ls_config *config;
+    struct ls_config config;
     struct ls_cluster cluster;
     struct ls_search_options search;
     bool layout, draw;
@@ -43,7 +43,7 @@ static int planning_read(struct planning *p, struct ls_error *error)
     if (status)
         return status;
     return cluster ? ls_cluster_read(cluster, &p->cluster, error)
-                   : ls_measure_here(p->config, &p->cluster, error);
+                   : ls_measure_here(&p->config, &p->cluster, error);
 }
 
 static json_t *plan_json(const struct planning *p, const struct ls_search *search, int i)
@@ -63,14 +63,14 @@ static json_t *plan_json(const struct planning *p, const struct ls_search *searc
 static int draw(const void *context, FILE *file, struct ls_error *error)
 {
     const struct planning *p = context;
-    return ls_timeline_draw(p->config, &p->cluster, file, error);
+    return ls_timeline_draw(&p->config, &p->cluster, file, error);
 }
 
 /* Of a configuration in its layout. */
 static int finish(struct planning *p, struct ls_error *error)
 {
     char *yaml = NULL;
-    int status = ls_config_text(p->config, &yaml, error);
+    int status = ls_config_text(&p->config, &yaml, error);
     if (!status)
         answer_set(p->session, "yaml", json_string(yaml));
     free(yaml);
@@ -94,14 +94,14 @@ static int searched_answer(struct planning *p, const struct ls_search *search,
     answer_set(p->session, "simulated", json_integer(search->simulated));
     answer_set(p->session, "unproven", json_integer(search->unproven));
     answer_set(p->session, "unlisted", json_integer(search->unlisted));
-    int status = ls_search_apply(&search->plans[0], p->config, error);
+    int status = ls_search_apply(&search->plans[0], &p->config, error);
     return status ? status : finish(p, error);
 }
 
 static int best_find(struct planning *p, struct ls_error *error)
 {
     struct ls_search search = {0};
-    p->search.config = p->config;
+    p->search.config = &p->config;
     p->search.cluster = &p->cluster;
     p->search.pinned = ls_search_given;
     int status = ls_search_run(&p->search, &search, error);
@@ -114,25 +114,23 @@ static int best_find(struct planning *p, struct ls_error *error)
 /* The configuration's own layout. */
 static int own_forecast(struct planning *p, struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_layout layout;
     struct ls_forecast forecast;
-    const struct ls_forecast_ask ask = {.config = p->config,
-                                        .layout = layout,
+    const struct ls_forecast_ask ask = {.config = &p->config,
+                                        .layout = &layout,
                                         .cluster = &p->cluster,
                                         .tokens = p->search.tokens,
                                         .extend = true,
                                         .tells = true};
-    int status = layout ? ls_config_layout(p->config, 0, layout, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    int status = ls_config_layout(&p->config, 0, &layout, error);
     if (!status)
         status = ls_forecast_make(&ask, &forecast, error);
     if (!status)
         status = ls_forecast_run(&ask, &forecast, error);
-    free(layout);
     if (status)
         return status;
     char keys[1024];
-    ls_config_layout_text(p->config, NULL, keys, sizeof keys);
+    ls_config_layout_text(&p->config, NULL, keys, sizeof keys);
     json_t *plan = json_object();
     json_object_set_new(plan, "keys", json_string(keys));
     json_object_set_new(plan, "forecast", ls_forecast_json(&forecast));
@@ -147,7 +145,6 @@ static int plan_alone(struct ls_session *s, struct ls_error *error)
     if (!status)
         status = p.layout ? own_forecast(&p, error) : best_find(&p, error);
     ls_cluster_release(&p.cluster);
-    free(p.config);
     return status;
 }
 
@@ -349,17 +346,13 @@ static int layout_answer(struct ls_session *s, const struct ls_config *config,
 
 static int layout_alone(struct ls_session *s, struct ls_error *error)
 {
-    struct ls_config *config;
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_config config;
+    struct ls_layout layout;
     int status = tool_config(s, true, &config, error);
-    if (!status && !layout)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a layout");
     if (!status)
-        status = ls_config_layout(config, 0, layout, error);
+        status = ls_config_layout(&config, 0, &layout, error);
     if (!status)
-        status = layout_answer(s, config, layout, error);
-    free(layout);
-    free(config);
+        status = layout_answer(s, &config, &layout, error);
     return status;
 }
 

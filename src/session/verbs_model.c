@@ -29,17 +29,10 @@ static int model_configure(struct ls_session *s, struct ls_error *error)
 {
     struct order_keys keys = {0};
     int status = order_keys_read(&s->order, &keys, error);
-    s->config = status ? NULL : calloc(1, sizeof *s->config);
-    if (!status && !s->config)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     if (!status)
         status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)keys.word,
-                                       (int)keys.count, s->config, error);
+                                       (int)keys.count, &s->config, error);
     order_keys_release(&keys);
-    if (status) {
-        free(s->config);
-        s->config = NULL;
-    }
     return status;
 }
 
@@ -65,7 +58,7 @@ static int open_model_alone(struct ls_session *s, struct ls_error *error)
 static int open_model_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
-    int status = ls_finished_new(s->config, s->path, &s->choice, rank->world, &rank->log,
+    int status = ls_finished_new(&s->config, s->path, &s->choice, rank->world, &rank->log,
                                  &rank->finished, error);
     if (!status)
         describe(rank);
@@ -77,7 +70,7 @@ void describe(struct rank *rank)
     struct ls_session *s = rank->session;
     const struct ls_model_config *model = rank_model(rank);
     const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
-    const struct ls_config *config = s->config;
+    const struct ls_config *config = &s->config;
     if (!rank->speaks)
         return;
     int64_t step = rank->run ? ls_trainer_steps(rank->trainer) : ls_finished_step(rank->finished);

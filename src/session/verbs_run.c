@@ -11,17 +11,16 @@
 
 static int configure_alone(struct ls_session *s, struct ls_error *error)
 {
-    struct ls_config *config;
+    struct ls_config config;
     char *yaml = NULL;
     int status = tool_config(s, false, &config, error);
     if (!status)
-        status = ls_config_text(config, &yaml, error);
+        status = ls_config_text(&config, &yaml, error);
     if (!status) {
         answer_set(s, "yaml", json_string(yaml));
-        answer_set(s, "ranks", json_integer(ls_config_ranks(config)));
+        answer_set(s, "ranks", json_integer(ls_config_ranks(&config)));
     }
     free(yaml);
-    free(config);
     return status;
 }
 
@@ -33,7 +32,7 @@ static int open_alone(struct ls_session *s, struct ls_error *error)
 
 static int open_run(struct rank *rank, struct ls_error *error)
 {
-    struct ls_config *config = rank->session->config;
+    struct ls_config *config = &rank->session->config;
     int status = LS_OK;
     if (rank->first || ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
         status = ls_train_spread(config, rank->world, NULL, error);
@@ -163,8 +162,8 @@ static int step_run(struct rank *rank, struct ls_error *error)
     int status = options_read(&rank->session->order, options, error);
     if (status)
         return status;
-    if (!batch && !ls_run_waits(rank->run) && !ls_config_has_data(rank->session->config))
-        return ls_config_require_data(rank->session->config, error);
+    if (!batch && !ls_run_waits(rank->run) && !ls_config_has_data(&rank->session->config))
+        return ls_config_require_data(&rank->session->config, error);
     status = ls_run_step(rank->run, batch, &report, error);
     rank->lost = status && status != LS_ESTOPPED && !refused(batch, status);
     if (!status)

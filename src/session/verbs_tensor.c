@@ -105,7 +105,7 @@ static json_t *param_json(const struct rank *rank, const struct ls_param *param,
                      ls_placement_text(spec->placement[i], one), spec->mesh.name[i]);
         }
     bool trained = rank->trainer && !param->frozen;
-    enum ls_dtype act = rank->trainer ? rank->session->config->numerics.precision
+    enum ls_dtype act = rank->trainer ? rank->session->config.numerics.precision
                                       : ls_finished_dtype(rank->finished);
     const char *dtype = trained || !param->matrix ? "f4" : dtype_text(act);
     return json_pack("{s:s,s:o,s:s,s:b,s:s,s:i,s:s}", "name", param->name, "shape", shape, "dtype",
@@ -117,7 +117,7 @@ static json_t *param_json(const struct rank *rank, const struct ls_param *param,
 /* Of the whole model, cut as this layout cuts it. */
 static int parameters_run(struct rank *rank, struct ls_error *error)
 {
-    const struct ls_config *config = rank->session->config;
+    const struct ls_config *config = &rank->session->config;
     const struct ls_layout *layout =
         rank->trainer ? ls_trainer_layout(rank->trainer) : ls_finished_layout(rank->finished);
     const struct ls_optim_config optim = ls_config_optim(config);

@@ -2,7 +2,6 @@
 #include <lockstep/trace/picture.h>
 
 #include <math.h>
-#include <stdlib.h>
 
 int ls_run_curves_read(struct ls_run_curves *run, const char *name, const char *metrics_path,
                        struct ls_error *error)
@@ -75,15 +74,13 @@ int ls_plot_draw(const struct ls_plot *plot, FILE *file, struct ls_error *error)
 {
     LS_ASSERT(plot->count > 0 && plot->count <= LS_PLOT_RUNS_MAX);
     char title[64];
-    struct curves *curves = calloc(1, sizeof *curves);
-    if (!curves)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a plot");
+    struct curves curves = {.losses = 0};
     for (int i = 0; i < plot->count; i++)
-        add_run(curves, &plot->runs[i], i, plot->count == 1);
+        add_run(&curves, &plot->runs[i], i, plot->count == 1);
     snprintf(title, sizeof title, "Loss of %d runs", plot->count);
     const struct ls_panel panels[] = {
-        {"loss (nats per token)", curves->loss, curves->losses, 340, plot->log, false},
-        {"learning rate", curves->lr, curves->rates, 80, false, false},
+        {"loss (nats per token)", curves.loss, curves.losses, 340, plot->log, false},
+        {"learning rate", curves.lr, curves.rates, 80, false, false},
     };
     const struct ls_chart chart = {.title = plot->count == 1 ? plot->runs[0].name : title,
                                    .x_label = "step",
@@ -91,7 +88,5 @@ int ls_plot_draw(const struct ls_plot *plot, FILE *file, struct ls_error *error)
                                    .count = 2,
                                    .width = plot->width,
                                    .x_whole = true};
-    int status = ls_chart_draw(&chart, file, error);
-    free(curves);
-    return status;
+    return ls_chart_draw(&chart, file, error);
 }

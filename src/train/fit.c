@@ -6,7 +6,6 @@
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/statvfs.h>
 
 /* Ranks of a pipeline rank on this machine. */
@@ -150,73 +149,56 @@ bool ls_memory_keeps_budget(const struct ls_config *config, const struct ls_memo
     return budget == 0 || fit->rank_bytes <= budget;
 }
 
-/* "enough would be memory.recompute=full (8.1 GiB), or ...", "" where nothing would. */
 struct changes_text {
     char text[500];
 };
 
-static int changes_name(const struct ls_config *config, const struct ls_layout *layout,
-                        const struct ls_comm *world, int64_t limit, struct changes_text *out,
-                        struct ls_error *error)
+/* "enough would be memory.recompute=full (8.1 GiB), or ..."; where nothing would, what else. */
+static struct changes_text changes_name(const struct ls_config *config,
+                                        const struct ls_layout *layout, const struct ls_comm *world,
+                                        int64_t limit, const char *what_else)
 {
+    struct changes_text out;
     struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
-    int count;
+    int count = ls_memory_changes(config, layout, world, limit, changes);
     size_t used = 0;
-    out->text[0] = '\0';
-    int status = ls_memory_changes(config, layout, world, limit, changes, &count, error);
-    for (int i = 0; i < count && !status && used < sizeof out->text; i++)
-        used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s (%s)",
+    snprintf(out.text, sizeof out.text,
+             "no change of memory.recompute, memory.offload, parallel.zero and batch.micro is "
+             "enough; %s",
+             what_else);
+    for (int i = 0; i < count && used < sizeof out.text; i++)
+        used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%s (%s)",
                                  i ? ", or " : "enough would be ", changes[i].keys,
                                  ls_bytes((double)changes[i].bytes).text);
-    return status;
-}
-
-/* Says that ranks take more than their budget, and with what they would not. */
-static int budget_refuse(const struct ls_config *config, const struct ls_layout *layout,
-                         const struct ls_comm *world, const struct ls_memory_fit *fit,
-                         struct ls_error *error)
-{
-    struct changes_text changes;
-    int status = changes_name(config, layout, world, 0, &changes, error);
-    return status ? status
-                  : ls_config_reject(config, LS_ELAYOUT, "memory.device_budget", error,
-                                     "a rank would take %s of its device's memory: %s. `lockstep "
-                                     "plan memory` shows what takes it",
-                                     ls_bytes((double)fit->rank_bytes).text,
-                                     *changes.text ? changes.text
-                                                   : "no change of memory.recompute, "
-                                                     "memory.offload, parallel.zero and "
-                                                     "batch.micro is enough; use more ranks");
+    return out;
 }
 
 int fit_check(const struct ls_config *config, const struct ls_layout *layout,
               const struct ls_comm *world, const struct ls_log *log, struct ls_error *error)
 {
     struct ls_memory_fit fit;
-    struct changes_text changes;
     int status = ls_memory_fit(config, layout, world, &fit, error);
     if (status)
         return status;
     if (!ls_memory_keeps_budget(config, &fit))
-        return budget_refuse(config, layout, world, &fit, error);
+        return ls_config_reject(config, LS_ELAYOUT, "memory.device_budget", error,
+                                "a rank would take %s of its device's memory: %s. `lockstep plan "
+                                "memory` shows what takes it",
+                                ls_bytes((double)fit.rank_bytes).text,
+                                changes_name(config, layout, world, 0, "use more ranks").text);
     enum ls_fit fits = ls_memory_fits(&fit);
     struct ls_counted ranks = ls_counted(fit.ranks, "rank"), needs = ls_bytes((double)fit.bytes),
                       has = ls_bytes((double)fit.machine.total);
-    if (fits == LS_FITS_NOT && !config->train.overcommit) {
-        status = changes_name(config, layout, world, fit.machine.total, &changes, error);
-        return status
-                   ? status
-                   : ls_error_set(error, LS_ELAYOUT,
-                                  "%s on this machine would take %s of memory, and it has %s: %s. "
-                                  "`lockstep plan memory` shows what takes it; "
-                                  "memory.overcommit=true starts anyway",
-                                  ranks.text, needs.text, has.text,
-                                  *changes.text ? changes.text
-                                                : "no change of memory.recompute, "
-                                                  "memory.offload, parallel.zero "
-                                                  "and batch.micro is enough; set memory.file to "
-                                                  "offload to a disk, or use more machines");
-    }
+    if (fits == LS_FITS_NOT && !config->train.overcommit)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "%s on this machine would take %s of memory, and it has %s: %s. "
+                            "`lockstep plan memory` shows what takes it; memory.overcommit=true "
+                            "starts anyway",
+                            ranks.text, needs.text, has.text,
+                            changes_name(config, layout, world, fit.machine.total,
+                                         "set memory.file to offload to a disk, or use more "
+                                         "machines")
+                                .text);
     if (fits != LS_FITS && ls_comm_first_on_machine(world))
         ls_log(log, LS_LOG_WARNING, "%s on this machine will take %s of memory, of %s %s free now",
                ranks.text, needs.text, has.text, ls_bytes((double)fit.machine.free).text);
@@ -226,12 +208,10 @@ int fit_check(const struct ls_config *config, const struct ls_layout *layout,
 int ls_memory_here(const struct ls_config *config, double *bytes, struct ls_error *error)
 {
     struct ls_memory_fit fit;
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = layout ? ls_config_layout(config, 0, layout, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    struct ls_layout layout;
+    int status = ls_config_layout(config, 0, &layout, error);
     if (!status)
-        status = ls_memory_fit(config, layout, NULL, &fit, error);
-    free(layout);
+        status = ls_memory_fit(config, &layout, NULL, &fit, error);
     if (status)
         return status;
     *bytes = (double)fit.bytes;

@@ -4,7 +4,6 @@
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Assignments in the order of what they cost; "zero=1" stands for what gives that stage, "micro"
@@ -45,8 +44,7 @@ struct variants {
     const struct ls_layout *layout;
     const struct ls_comm *world;
     int64_t limit;
-    struct ls_config *changed;
-    struct ls_layout *other;
+    struct ls_config changed;
 };
 
 /* Puts one assignment into the variant and its text. False where it changes nothing. */
@@ -55,9 +53,9 @@ static bool put(struct variants *v, const char *assignment, char *text, size_t b
     char before[4 * LS_CONFIG_TEXT_BYTES], after[4 * LS_CONFIG_TEXT_BYTES], name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(assignment, "="), assignment);
     const struct ls_config_key *key = ls_config_key_of(name);
-    ls_config_value(v->changed, key, before, sizeof before);
-    LS_ASSERT(!ls_config_set(v->changed, assignment, NULL));
-    ls_config_value(v->changed, key, after, sizeof after);
+    ls_config_value(&v->changed, key, before, sizeof before);
+    LS_ASSERT(!ls_config_set(&v->changed, assignment, NULL));
+    ls_config_value(&v->changed, key, after, sizeof after);
     size_t used = strlen(text);
     snprintf(text + used, bytes - used, "%s%s", used ? " " : "", assignment);
     return strcmp(before, after) != 0;
@@ -101,15 +99,12 @@ static bool put_offload(struct variants *v, const char *what, char *text, size_t
            put(v, word, text, bytes);
 }
 
-static int variant_fit(struct variants *v, struct ls_memory_fit *fit, struct ls_error *error)
+static bool is_enough(const struct variants *v, struct ls_memory_fit *fit)
 {
-    int status = ls_config_layout(v->changed, 0, v->other, error);
-    return status ? status : ls_memory_fit(v->changed, v->other, v->world, fit, error);
-}
-
-static bool is_enough(const struct variants *v, const struct ls_memory_fit *fit)
-{
-    return (v->limit == 0 || fit->bytes <= v->limit) && ls_memory_keeps_budget(v->config, fit);
+    struct ls_layout layout;
+    return !ls_config_layout(&v->changed, 0, &layout, NULL) &&
+           !ls_memory_fit(&v->changed, &layout, v->world, fit, NULL) &&
+           (v->limit == 0 || fit->bytes <= v->limit) && ls_memory_keeps_budget(v->config, fit);
 }
 
 static int64_t taken_of(const struct variants *v, const struct ls_memory_fit *fit)
@@ -126,7 +121,7 @@ static bool micro_fits(struct variants *v, char *text, size_t bytes, int64_t *ta
         char word[64];
         text[used] = '\0';
         snprintf(word, sizeof word, "batch.micro=%ld", (long)micro);
-        if (put(v, word, text, bytes) && !variant_fit(v, &fit, NULL) && is_enough(v, &fit)) {
+        if (put(v, word, text, bytes) && is_enough(v, &fit)) {
             *taken = taken_of(v, &fit);
             return true;
         }
@@ -140,7 +135,7 @@ static bool candidate_fits(struct variants *v, const char *candidate,
 {
     char words[128], *save = NULL;
     *change = (struct ls_memory_change){0};
-    *v->changed = *v->config;
+    v->changed = *v->config;
     snprintf(words, sizeof words, "%s", candidate);
     for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         if (!strcmp(word, "micro"))
@@ -154,7 +149,7 @@ static bool candidate_fits(struct variants *v, const char *candidate,
             return false;
     }
     struct ls_memory_fit fit;
-    if (variant_fit(v, &fit, NULL) || !is_enough(v, &fit))
+    if (!is_enough(v, &fit))
         return false;
     change->bytes = taken_of(v, &fit);
     return true;
@@ -162,25 +157,15 @@ static bool candidate_fits(struct variants *v, const char *candidate,
 
 int ls_memory_changes(const struct ls_config *config, const struct ls_layout *layout,
                       const struct ls_comm *world, int64_t limit,
-                      struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX], int *count,
-                      struct ls_error *error)
+                      struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX])
 {
-    struct variants v = {.config = config,
-                         .layout = layout,
-                         .world = world,
-                         .limit = limit,
-                         .changed = malloc(sizeof *v.changed),
-                         .other = malloc(sizeof *v.other)};
-    int status =
-        v.changed && v.other ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    *count = 0;
-    for (int i = 0; i < CANDIDATES && !status && *count < LS_MEMORY_CHANGES_MAX; i++) {
+    struct variants v = {.config = config, .layout = layout, .world = world, .limit = limit};
+    int count = 0;
+    for (int i = 0; i < CANDIDATES && count < LS_MEMORY_CHANGES_MAX; i++) {
         bool several = strchr(candidates[i], ' ') != NULL;
-        if (several && *count > 0)
+        if (several && count > 0)
             break;
-        *count += candidate_fits(&v, candidates[i], &changes[*count]);
+        count += candidate_fits(&v, candidates[i], &changes[count]);
     }
-    free(v.changed);
-    free(v.other);
-    return status;
+    return count;
 }

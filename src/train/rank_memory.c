@@ -210,17 +210,14 @@ int ls_plan_rank(const struct ls_config *config, const struct ls_layout *layout,
 
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
-    if (!layout)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    int status = ls_config_layout(config, 0, layout, error);
+    struct ls_layout layout;
+    int status = ls_config_layout(config, 0, &layout, error);
     *plan = (struct ls_memory_plan){0};
-    for (int64_t pp = 0; !status && pp < layout->size[LS_AXIS_PP]; pp++) {
+    for (int64_t pp = 0; !status && pp < layout.size[LS_AXIS_PP]; pp++) {
         struct ls_memory_plan stage = {0};
-        status = ls_plan_rank(config, layout, ls_layout_first_rank(layout, pp), &stage, error);
+        status = ls_plan_rank(config, &layout, ls_layout_first_rank(&layout, pp), &stage, error);
         if (stage.total > plan->total)
             *plan = stage;
     }
-    free(layout);
     return status;
 }

@@ -71,18 +71,14 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
 {
     const int64_t leaves[] = {shorter(layout), layout->ramp.full};
     int64_t begins[2] = {0}, clocks[2] = {0};
-    struct ls_layout *both =
-        malloc(sizeof *both); /* with a ramp-up, so that both have their tables */
-    if (!both)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    *both = *layout;
+    struct ls_layout both = *layout; /* with a ramp-up, so that both have their tables */
     if (leaves[0] < leaves[1])
-        both->ramp = (struct ls_ramp){.full = leaves[1],
-                                      .start = leaves[0],
-                                      .increment = leaves[1] - leaves[0],
-                                      .samples = 1};
+        both.ramp = (struct ls_ramp){.full = leaves[1],
+                                     .start = leaves[0],
+                                     .increment = leaves[1] - leaves[0],
+                                     .samples = 1};
     const struct course course = {.config = config,
-                                  .layout = both,
+                                  .layout = &both,
                                   .leaves = leaves,
                                   .begins = begins,
                                   .clocks = clocks,
@@ -90,7 +86,6 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
     recording->wants_works = true;
     int status = record(&course, rank, recording, error);
     *second_at = clocks[1];
-    free(both);
     return status;
 }
 
@@ -176,20 +171,18 @@ static int bytes_shorten(const struct ls_config *config, const struct ls_layout 
     const int64_t turn = part_of(layout), m = layout->micro_batches;
     int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
     int64_t part[PARTS][LS_ACCOUNTS];
-    struct ls_config *shorter = malloc(sizeof *shorter);
-    struct ls_layout *out = malloc(sizeof *out);
-    int status = shorter && out ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    struct ls_config shorter;
+    struct ls_layout out;
+    int status = LS_OK;
     bool even = config->batch.global == m * dp * layout->micro_sequences, admitted = even;
     *extended = false;
     for (int i = 0; i < PARTS && !status && admitted; i++) {
-        admitted = ls_step_shorten(config, layout, (i + 1) * turn, shorter, out);
+        admitted = ls_step_shorten(config, layout, (i + 1) * turn, &shorter, &out);
         if (admitted)
-            status = bytes_record(shorter, out, rank, part[i], error);
+            status = bytes_record(&shorter, &out, rank, part[i], error);
     }
     if (!status && admitted)
         *extended = bytes_extend(part, (double)(m - PARTS * turn) / (double)turn, bytes);
-    free(shorter);
-    free(out);
     return status;
 }
 

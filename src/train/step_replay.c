@@ -154,32 +154,29 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
     struct ls_comm *world = trainer->world;
     int ranks = ls_comm_size(world), rank = ls_comm_rank(world);
     struct replay *r = calloc(1, sizeof *r);
-    struct ls_config *config = malloc(sizeof *config);
+    struct ls_config config = trainer->config;
     *out = r;
-    int status = r && config ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a replay");
+    int status = r ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a replay");
     status = ls_comm_agree(world, status, error);
     if (status)
-        goto end;
+        return status;
     r->first = trainer;
     r->world = world;
-    *config = trainer->config;
-    config->check.replay = 0; /* its memory alone */
-    config->log.trace = config->log.profile = false;
+    config.check.replay = 0; /* its memory alone */
+    config.log.trace = config.log.profile = false;
     /* Its state comes from the first, and what it offloads must not lie in the place of that. */
-    snprintf(config->train.resume, sizeof config->train.resume, "never");
-    config->model_keys.from[0] = config->lora.from[0] = '\0';
-    if (config->memory.file[0])
-        snprintf(config->memory.file, sizeof config->memory.file, "%.*s/replay",
-                 (int)sizeof config->memory.file - 8, trainer->config.memory.file);
+    snprintf(config.train.resume, sizeof config.train.resume, "never");
+    config.model_keys.from[0] = config.lora.from[0] = '\0';
+    if (config.memory.file[0])
+        snprintf(config.memory.file, sizeof config.memory.file, "%.*s/replay",
+                 (int)sizeof config.memory.file - 8, trainer->config.memory.file);
     status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
     if (!status)
-        status = trainer_new(config, &trainer->layout, r->turned, NULL, &r->second, error);
+        status = trainer_new(&config, &trainer->layout, r->turned, NULL, &r->second, error);
     if (!status)
         status = ls_comm_agree(world, held_look(r, error), error);
     if (!status)
         status = state_turn(r, error);
-end:
-    free(config);
     return status;
 }
 

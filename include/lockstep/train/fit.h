@@ -65,11 +65,10 @@ enum { LS_MEMORY_CHANGES_MAX = 4 };
  * memory.device_budget, the cheapest in time first: memory.recompute, memory.offload (to file where
  * memory.file is set), parallel.zero over the data-parallel ranks that there are, a smaller
  * batch.micro; several together only where no single one is enough. Each was planned: none changes
- * bits. world as above. LS_ENOMEM. */
+ * bits. world as above. How many. */
 int ls_memory_changes(const struct ls_config *config, const struct ls_layout *layout,
                       const struct ls_comm *world, int64_t limit,
-                      struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX], int *count,
-                      struct ls_error *error);
+                      struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX]);
 
 LS_C_END
 #endif
