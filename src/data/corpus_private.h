@@ -24,7 +24,8 @@ struct data_documents {
     int workers;
     const volatile int *stop;
     size_t result_bytes;
-    /* On any thread: worker says which, from 0. It fills result, and may change the text. */
+    /* On any thread: worker says which, from 0. It fills result, and may change the text. NULL:
+     * nothing is judged. */
     int (*work)(void *user, int worker, struct data_document *document, struct ls_error *error);
     /* On the calling thread, in order. */
     int (*take)(void *user, const struct data_document *document, struct ls_error *error);

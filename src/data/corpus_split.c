@@ -14,12 +14,6 @@ struct splitting {
     int opened;
 };
 
-static int judge(void *user, int worker, struct data_document *document, struct ls_error *error)
-{
-    (void)user, (void)worker, (void)document, (void)error;
-    return LS_OK;
-}
-
 static int give(void *user, const struct data_document *document, struct ls_error *error)
 {
     struct splitting *s = user;
@@ -69,12 +63,8 @@ int ls_corpus_split(const struct ls_corpus_config *config, const struct ls_share
     int status = data_reading_open(&reading, &corpus, error), done = 0;
     if (!status)
         status = open_parts(&s, corpus, error);
-    const struct data_documents run = {.corpus = corpus,
-                                       .workers = 1,
-                                       .stop = config->stop,
-                                       .work = judge,
-                                       .take = give,
-                                       .user = &s};
+    const struct data_documents run = {
+        .corpus = corpus, .workers = 1, .stop = config->stop, .take = give, .user = &s};
     if (!status)
         status = data_documents_run(&run, error);
     if (!status)

@@ -173,18 +173,6 @@ int data_packing_add_pack(struct data_packing *packing, const char *name, unsign
 int data_packing_finish(struct data_packing *packing, const char *name, struct ls_error *error);
 void data_packing_free(struct data_packing *packing);
 int64_t data_packing_samples(const struct data_packing *packing);
-/* inputs[T], targets[T] of a sample; how many of its targets count; starts[T]. */
-int data_packing_read(const struct data_packing *packing, const struct ls_token_store *store,
-                      int64_t sample, int64_t vocabulary, int32_t *inputs, int32_t *targets,
-                      struct ls_error *error);
-/* As ls_sample_weights. */
-int data_packing_weights(const struct data_packing *packing, const struct ls_token_store *store,
-                         int64_t sample, float *weights, struct ls_error *error);
-int data_packing_counted(const struct data_packing *packing, const struct ls_token_store *store,
-                         int64_t sample, int64_t *counted, struct ls_error *error);
-void data_packing_prefetch(const struct data_packing *packing, const struct ls_token_store *store,
-                           int64_t sample);
-void data_packing_starts(const struct data_packing *packing, int64_t sample, int32_t *starts);
 /* Whether a file of the store is elsewhere. */
 bool data_store_elsewhere(const struct ls_token_store *store);
 /* That of the store; NULL: samples are of the stream. */
@@ -297,20 +285,16 @@ int data_part_read(struct data_parts *parts, struct ls_text *text, void *part,
 /* Jobs are filled by the calling thread, worked on by any, and taken by the calling thread in their
  * order: what comes of them does not depend on the workers. */
 struct data_work {
-    void *jobs; /* [data_work_jobs(workers)], used in turn */
-    size_t job_bytes;
+    size_t job_bytes; /* a job is zero at first, and used again and again */
     int workers;
     const volatile int *stop; /* LS_ESTOPPED when it is set; NULL: never */
     const char *stopped;      /* how that text ends */
     int (*fill)(void *user, void *job, bool *last, struct ls_error *error);
     int (*work)(void *user, int worker, void *job, struct ls_error *error); /* worker: from 0 */
-    int (*take)(void *user, void *job, struct ls_error *error);
+    int (*take)(void *user, void *job, struct ls_error *error);             /* NULL: nothing */
+    void (*release)(void *job); /* of what a job holds */
     void *user;
 };
-static inline int data_work_jobs(int workers)
-{
-    return 2 * workers + 1;
-}
 int data_work_run(const struct data_work *work, struct ls_error *error);
 
 /* ---- digests of a store's files, being made (sums.c) ----------------------------------------- */
@@ -341,6 +325,10 @@ int data_name_publish(const struct data_name *name, struct ls_error *error);
 /* Removes what was not published. */
 void data_name_release(struct data_name *name);
 
+/* What tokens have one behind the other: whether they count, and what they weigh. In the order of
+ * enum ls_sums_file from LS_SUMS_MASK on. */
+enum data_runs { DATA_MASK, DATA_WEIGHTS, DATA_RUNS };
+
 /* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
  * soon as it is on disk; here several must be on disk before the first gets its name. */
 struct data_writer {
@@ -356,15 +344,14 @@ struct data_writer {
     struct ls_token_list lengths;   /* of sequences */
     int64_t *documents;             /* sequences before each document's end */
     int64_t documents_count, documents_room;
-    bool masked;    /* a mask is written */
-    int64_t *flips; /* tokens from which on tokens count, do not, count, ... */
-    int64_t flips_count, flips_room;
-    bool weighted; /* weights are written */
-    struct data_weight_run {
-        int64_t first;
-        float weight;
-    } * runs; /* tokens from which on each weighs that; those before the first one 1 */
-    int64_t runs_count, runs_room;
+    struct data_run_list {
+        struct data_run {
+            int64_t first;
+            float value;
+        } * list; /* tokens from which on each has that value */
+        int64_t count, room;
+        bool written; /* as a file */
+    } runs[DATA_RUNS];
 };
 /* Names only. Call data_writer_release whatever this returns; it also takes {.fd = -1}. */
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
@@ -381,10 +368,8 @@ int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *e
 int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error *error);
 /* Moves the marks and weights of the tokens from `first` on to those of `to`, which has none yet.
  */
-int data_writer_move_weights(struct data_writer *writer, int64_t first, struct data_writer *to,
-                             struct ls_error *error);
-int data_writer_move_marks(struct data_writer *writer, int64_t first, struct data_writer *to,
-                           struct ls_error *error);
+int data_writer_move_runs(struct data_writer *writer, int64_t first, struct data_writer *to,
+                          struct ls_error *error);
 /* Tokens that count; all, where there is no mask. */
 int64_t data_writer_counted(const struct data_writer *writer);
 /* The tokens since the last end are a document; none: nothing happens. */

@@ -23,10 +23,9 @@ struct batch {
 };
 struct run {
     const struct data_documents *config;
-    struct batch *batches; /* [data_work_jobs] */
-    size_t result_bytes;   /* aligned */
-    int64_t read;          /* documents */
-    struct ls_text spare;  /* scratch of a text that is not UTF-8 */
+    size_t result_bytes;  /* aligned */
+    int64_t read;         /* documents */
+    struct ls_text spare; /* scratch of a text that is not UTF-8 */
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -79,12 +78,34 @@ static int read_document(struct run *run, struct data_document *document, bool *
     return status || line->count > 0 ? status : make_utf8(run, &document->text, error);
 }
 
+static int batch_init(const struct run *run, struct batch *batch, struct ls_error *error)
+{
+    if (batch->results)
+        return LS_OK;
+    batch->documents = calloc(BATCH_DOCUMENTS, sizeof *batch->documents);
+    batch->results = batch->documents ? calloc(BATCH_DOCUMENTS, run->result_bytes) : NULL;
+    return batch->results
+               ? LS_OK
+               : ls_error_set(error, LS_ENOMEM, "no memory for %d workers", run->config->workers);
+}
+
+static void batch_release(void *job)
+{
+    struct batch *batch = job;
+    for (int i = 0; batch->documents && i < BATCH_DOCUMENTS; i++) {
+        ls_text_release(&batch->documents[i].text);
+        ls_text_release(&batch->documents[i].line);
+    }
+    free(batch->documents);
+    free(batch->results);
+}
+
 static int fill_batch(void *user, void *job, bool *last, struct ls_error *error)
 {
     struct run *run = user;
     struct batch *batch = job;
     size_t bytes = 0;
-    int status = LS_OK;
+    int status = batch_init(run, batch, error);
     bool found = true;
     batch->count = 0;
     while (!status && found && batch->count < BATCH_DOCUMENTS && bytes < BATCH_BYTES) {
@@ -109,7 +130,7 @@ static int work_batch(void *user, int worker, void *job, struct ls_error *error)
     const struct run *run = user;
     struct batch *batch = job;
     int status = LS_OK;
-    for (int i = 0; i < batch->count && !status; i++)
+    for (int i = 0; i < batch->count && run->config->work && !status; i++)
         status = run->config->work(run->config->user, worker, &batch->documents[i], error);
     return status;
 }
@@ -126,55 +147,23 @@ static int take_batch(void *user, void *job, struct ls_error *error)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int run_init(struct run *run, const struct data_documents *config, struct ls_error *error)
-{
-    int count = data_work_jobs(config->workers);
-    *run = (struct run){.config = config, .batches = calloc((size_t)count, sizeof *run->batches)};
-    run->result_bytes = (size_t)ls_round_up((int64_t)config->result_bytes + 1, 16);
-    bool enough = run->batches;
-    for (int i = 0; enough && i < count; i++) {
-        struct batch *batch = &run->batches[i];
-        batch->documents = calloc(BATCH_DOCUMENTS, sizeof *batch->documents);
-        batch->results = calloc(BATCH_DOCUMENTS, run->result_bytes);
-        enough = batch->documents && batch->results;
-    }
-    return enough ? LS_OK
-                  : ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
-}
-
-static void run_release(struct run *run)
-{
-    for (int i = 0; run->batches && i < data_work_jobs(run->config->workers); i++) {
-        struct batch *batch = &run->batches[i];
-        for (int j = 0; batch->documents && j < BATCH_DOCUMENTS; j++) {
-            ls_text_release(&batch->documents[j].text);
-            ls_text_release(&batch->documents[j].line);
-        }
-        free(batch->documents);
-        free(batch->results);
-    }
-    free(run->batches);
-    ls_text_release(&run->spare);
-}
-
 int data_documents_run(const struct data_documents *config, struct ls_error *error)
 {
-    struct run run;
-    int status = run_init(&run, config, error);
-    if (!status)
-        status = data_work_run(&(struct data_work){.jobs = run.batches,
-                                                   .job_bytes = sizeof *run.batches,
+    struct run run = {.config = config};
+    run.result_bytes = (size_t)ls_round_up((int64_t)config->result_bytes + 1, 16);
+    int status = data_work_run(&(struct data_work){.job_bytes = sizeof(struct batch),
                                                    .workers = config->workers,
                                                    .stop = config->stop,
                                                    .stopped = "",
                                                    .fill = fill_batch,
                                                    .work = work_batch,
                                                    .take = take_batch,
+                                                   .release = batch_release,
                                                    .user = &run},
                                error);
     if (config->read)
         *config->read = run.read;
-    run_release(&run);
+    ls_text_release(&run.spare);
     return status;
 }
 

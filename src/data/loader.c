@@ -1,68 +1,10 @@
-/* Reading samples, and reading them ahead. */
+/* Reading samples ahead. */
 #include "data/data_private.h"
 
 #include <lockstep/base/helper_thread.h>
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- one sample ------------------------------------------------------------------------------ */
-
-/* Inputs and targets overlap in all but one token, so the store is read once. */
-int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
-                   int64_t vocabulary, int32_t *inputs, int32_t *targets, struct ls_error *error)
-{
-    if (sample < 0 || sequence_tokens < 1 || sample > INT64_MAX / sequence_tokens - 1)
-        return ls_error_set(error, LS_EINVAL, "sample %lld of %lld tokens: cannot be read",
-                            (long long)sample, (long long)sequence_tokens);
-    int64_t first = sample * sequence_tokens;
-    if (ls_token_store_packed(store))
-        return data_packing_read(data_store_packing(store), store, sample, vocabulary, inputs,
-                                 targets, error);
-    int status = ls_token_store_read(store, first, sequence_tokens, vocabulary, inputs, error);
-    if (status)
-        return status;
-    memcpy(targets, inputs + 1, (size_t)(sequence_tokens - 1) * sizeof *targets);
-    status = ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
-                                 targets + sequence_tokens - 1, error);
-    if (!status)
-        status = ls_token_store_mask(store, first + 1, sequence_tokens, targets, error);
-    return status;
-}
-
-int ls_sample_weights(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
-                      float *weights, struct ls_error *error)
-{
-    const struct data_packing *packing = data_store_packing(store);
-    return packing ? data_packing_weights(packing, store, sample, weights, error)
-                   : ls_token_store_weights(store, sample * sequence_tokens + 1, sequence_tokens,
-                                            weights, error);
-}
-
-int ls_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
-                      int64_t *counted, struct ls_error *error)
-{
-    const struct data_packing *packing = data_store_packing(store);
-    return packing ? data_packing_counted(packing, store, sample, counted, error)
-                   : ls_token_store_counted(store, sample * sequence_tokens + 1, sequence_tokens,
-                                            counted, error);
-}
-
-void ls_sample_prefetch(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens)
-{
-    const struct data_packing *packing = data_store_packing(store);
-    if (packing)
-        data_packing_prefetch(packing, store, sample);
-    else
-        ls_token_store_prefetch(store, sample * sequence_tokens, sequence_tokens + 1);
-}
-
-void ls_sample_starts(const struct ls_token_store *store, int64_t sample, int32_t *starts)
-{
-    data_packing_starts(data_store_packing(store), sample, starts);
-}
-
-/* ---- loader --------------------------------------------------------------------------------- */
 
 /* A request and the batch it becomes. */
 struct slot {

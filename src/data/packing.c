@@ -1,5 +1,5 @@
-/* Samples that hold whole documents, one behind the other: in the order of the stream
- * (data.packing=documents), or as a file says (data.packing=best_fit, pack_file.c).
+/* What a sample is: a stretch of the stream, or whole documents, one behind the other, in the order
+ * of the stream (data.packing=documents) or as a file says (data.packing=best_fit, pack_file.c).
  *
  * A document of n tokens has n - 1 targets, each the token behind its input. One of more than T is
  * cut into pieces of T targets and a rest. A sample takes pieces in the order of the stream as long
@@ -32,6 +32,7 @@ struct data_packing {
 };
 struct piece {
     int64_t first, count; /* inputs; the targets lie one token behind */
+    int64_t start;        /* where it begins in its sample */
 };
 
 /* The piece at `at` of a sample in which `used` places are taken; false: it does not fit, or there
@@ -46,7 +47,7 @@ static bool piece_next(const struct data_packing *p, struct place *at, int64_t u
     int64_t count = ls_min(p->ends[at->document] - 1 - at->token, p->tokens);
     if (used + count > p->tokens)
         return false;
-    *out = (struct piece){at->token, count};
+    *out = (struct piece){at->token, count, used};
     at->token += count;
     return true;
 }
@@ -134,9 +135,12 @@ int64_t data_packing_samples(const struct data_packing *p)
     return p->count;
 }
 
-/* The pieces of one sample, one after the other. */
+/* ---- samples --------------------------------------------------------------------------------- */
+
+/* The pieces of one sample, one after the other; of the stream it is one piece. */
 struct walk {
-    const struct data_packing *packing;
+    const struct data_packing *packing; /* NULL: of the stream */
+    int64_t tokens;                     /* T */
     struct place at;
     const struct packed *packed; /* of the file that it is in: */
     int64_t piece, end;
@@ -154,9 +158,14 @@ static const struct packed *packed_of(const struct data_packing *p, int64_t samp
     return &p->packed[low];
 }
 
-static struct walk walk_begin(const struct data_packing *p, int64_t sample)
+static struct walk walk_begin(const struct ls_token_store *store, int64_t sample, int64_t tokens)
 {
-    struct walk walk = {.packing = p};
+    const struct data_packing *p = data_store_packing(store);
+    struct walk walk = {.packing = p, .tokens = tokens};
+    if (!p) {
+        walk.at.token = sample * tokens;
+        return walk;
+    }
     LS_ASSERT(sample >= 0 && sample < p->count);
     if (p->packed_count == 0) {
         walk.at = p->samples[sample];
@@ -169,96 +178,96 @@ static struct walk walk_begin(const struct data_packing *p, int64_t sample)
     return walk;
 }
 
-/* *start = where in the sample the piece begins. */
-static bool walk_next(struct walk *walk, struct piece *out, int64_t *start)
+static bool walk_next(struct walk *walk, struct piece *out)
 {
-    *start = walk->used;
-    if (!walk->packed) {
-        if (!piece_next(walk->packing, &walk->at, walk->used, out))
-            return false;
-    } else {
-        if (walk->piece == walk->end)
-            return false;
+    bool found = true;
+    if (!walk->packing) {
+        found = walk->used == 0;
+        *out = (struct piece){walk->at.token, walk->tokens, 0};
+    } else if (!walk->packed) {
+        found = piece_next(walk->packing, &walk->at, walk->used, out);
+    } else if ((found = walk->piece < walk->end)) {
         data_pack_piece(&walk->packed->pack, walk->piece++, &out->first, &out->count);
         out->first += walk->packed->first;
     }
-    walk->used += out->count;
-    return true;
+    out->start = walk->used;
+    walk->used += found ? out->count : 0;
+    return found;
 }
 
-int data_packing_read(const struct data_packing *p, const struct ls_token_store *store,
-                      int64_t sample, int64_t vocabulary, int32_t *inputs, int32_t *targets,
-                      struct ls_error *error)
+/* Inputs and targets overlap in all but one token, so the store is read once. */
+int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                   int64_t vocabulary, int32_t *inputs, int32_t *targets, struct ls_error *error)
 {
-    struct walk walk = walk_begin(p, sample);
+    if (sample < 0 || sequence_tokens < 1 || sample > INT64_MAX / sequence_tokens - 1)
+        return ls_error_set(error, LS_EINVAL, "sample %lld of %lld tokens: cannot be read",
+                            (long long)sample, (long long)sequence_tokens);
+    struct walk walk = walk_begin(store, sample, sequence_tokens);
     struct piece piece;
-    int64_t start;
     int status = LS_OK;
-    while (!status && walk_next(&walk, &piece, &start)) {
+    while (!status && walk_next(&walk, &piece)) {
+        int32_t *in = inputs + piece.start, *out = targets + piece.start;
+        int64_t last = piece.count - 1;
+        status = ls_token_store_read(store, piece.first, piece.count, vocabulary, in, error);
+        if (status)
+            break;
+        memcpy(out, in + 1, (size_t)last * sizeof *out);
         status =
-            ls_token_store_read(store, piece.first, piece.count, vocabulary, inputs + start, error);
+            ls_token_store_read(store, piece.first + piece.count, 1, vocabulary, out + last, error);
         if (!status)
-            status = ls_token_store_read(store, piece.first + 1, piece.count, vocabulary,
-                                         targets + start, error);
-        if (!status)
-            status =
-                ls_token_store_mask(store, piece.first + 1, piece.count, targets + start, error);
+            status = ls_token_store_mask(store, piece.first + 1, piece.count, out, error);
     }
-    for (int64_t i = walk.used; !status && i < p->tokens; i++) {
+    for (int64_t i = walk.used; !status && i < sequence_tokens; i++) {
         inputs[i] = 0;
         targets[i] = -1;
     }
     return status;
 }
 
-int data_packing_weights(const struct data_packing *p, const struct ls_token_store *store,
-                         int64_t sample, float *weights, struct ls_error *error)
+int ls_sample_weights(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                      float *weights, struct ls_error *error)
 {
-    struct walk walk = walk_begin(p, sample);
+    struct walk walk = walk_begin(store, sample, sequence_tokens);
     struct piece piece;
-    int64_t start;
     int status = LS_OK;
-    while (!status && walk_next(&walk, &piece, &start))
-        status =
-            ls_token_store_weights(store, piece.first + 1, piece.count, weights + start, error);
-    for (int64_t i = walk.used; !status && i < p->tokens; i++)
+    while (!status && walk_next(&walk, &piece))
+        status = ls_token_store_weights(store, piece.first + 1, piece.count, weights + piece.start,
+                                        error);
+    for (int64_t i = walk.used; !status && i < sequence_tokens; i++)
         weights[i] = 0;
     return status;
 }
 
-int data_packing_counted(const struct data_packing *p, const struct ls_token_store *store,
-                         int64_t sample, int64_t *counted, struct ls_error *error)
+int ls_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                      int64_t *counted, struct ls_error *error)
 {
-    struct walk walk = walk_begin(p, sample);
+    struct walk walk = walk_begin(store, sample, sequence_tokens);
     struct piece piece;
-    int64_t start, here;
+    int64_t here;
     int status = LS_OK;
     *counted = 0;
-    while (!status && walk_next(&walk, &piece, &start)) {
+    while (!status && walk_next(&walk, &piece)) {
         status = ls_token_store_counted(store, piece.first + 1, piece.count, &here, error);
         *counted += status ? 0 : here;
     }
     return status;
 }
 
-void data_packing_prefetch(const struct data_packing *p, const struct ls_token_store *store,
-                           int64_t sample)
+void ls_sample_prefetch(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens)
 {
-    struct walk walk = walk_begin(p, sample);
+    struct walk walk = walk_begin(store, sample, sequence_tokens);
     struct piece piece;
-    int64_t start;
-    while (walk_next(&walk, &piece, &start))
+    while (walk_next(&walk, &piece))
         ls_token_store_prefetch(store, piece.first, piece.count + 1);
 }
 
-void data_packing_starts(const struct data_packing *p, int64_t sample, int32_t *starts)
+void ls_sample_starts(const struct ls_token_store *store, int64_t sample, int32_t *starts)
 {
-    struct walk walk = walk_begin(p, sample);
+    struct walk walk = walk_begin(store, sample, data_store_packing(store)->tokens);
     struct piece piece;
-    int64_t start;
-    while (walk_next(&walk, &piece, &start))
+    while (walk_next(&walk, &piece))
         for (int64_t i = 0; i < piece.count; i++)
-            starts[start + i] = (int32_t)start;
-    for (int64_t i = walk.used; i < p->tokens; i++)
+            starts[piece.start + i] = (int32_t)piece.start;
+    for (int64_t i = walk.used; i < walk.tokens; i++)
         starts[i] = (int32_t)walk.used;
 }

@@ -38,7 +38,6 @@ struct prepare {
     struct ls_tokenizer *tokenizer;
     struct data_writer train, validation;
     struct data_parts parts;
-    struct job *jobs;              /* [data_work_jobs] */
     struct ls_encoder **encoders;  /* [workers] */
     int64_t share;                 /* of SHARE_UNIT */
     int64_t documents;             /* not empty, and ended */
@@ -220,25 +219,32 @@ static int write_job(void *user, void *encoded, struct ls_error *error)
     return status;
 }
 
+static void job_release(void *taken)
+{
+    struct job *job = taken;
+    ls_text_release(&job->text);
+    ls_token_list_release(&job->ids);
+    free(job->segments);
+}
+
 static int encode_all(struct prepare *prepare, struct ls_error *error)
 {
     const struct ls_prepare_config *config = prepare->config;
-    prepare->jobs = calloc((size_t)data_work_jobs(config->workers), sizeof *prepare->jobs);
     prepare->encoders = calloc((size_t)config->workers, sizeof *prepare->encoders);
-    if (!prepare->jobs || !prepare->encoders)
+    if (!prepare->encoders)
         return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
     int status = LS_OK;
     for (int i = 0; i < config->workers && !status; i++)
         status = ls_encoder_new(prepare->tokenizer, &prepare->encoders[i], error);
     if (!status)
-        status = data_work_run(&(struct data_work){.jobs = prepare->jobs,
-                                                   .job_bytes = sizeof *prepare->jobs,
+        status = data_work_run(&(struct data_work){.job_bytes = sizeof(struct job),
                                                    .workers = config->workers,
                                                    .stop = config->stop,
                                                    .stopped = "; nothing was written",
                                                    .fill = fill_job,
                                                    .work = encode_job,
                                                    .take = write_job,
+                                                   .release = job_release,
                                                    .user = prepare},
                                error);
     for (int i = 0; i < config->workers && !status; i++)
@@ -250,12 +256,6 @@ static void encoding_release(struct prepare *prepare)
 {
     for (int i = 0; prepare->encoders && i < prepare->config->workers; i++)
         ls_encoder_free(prepare->encoders[i]);
-    for (int i = 0; prepare->jobs && i < data_work_jobs(prepare->config->workers); i++) {
-        ls_text_release(&prepare->jobs[i].text);
-        ls_token_list_release(&prepare->jobs[i].ids);
-        free(prepare->jobs[i].segments);
-    }
-    free(prepare->jobs);
     free(prepare->encoders);
     ls_text_release(&prepare->parts.carry);
 }
@@ -301,11 +301,7 @@ static int move_tail(struct prepare *prepare, int64_t first, int64_t cut, int32_
 {
     struct data_writer *train = &prepare->train;
     int64_t documents = train->documents_count;
-    int status = LS_OK;
-    if (train->masked)
-        status = data_writer_move_marks(train, cut, &prepare->validation, error);
-    if (!status && train->weighted)
-        status = data_writer_move_weights(train, cut, &prepare->validation, error);
+    int status = data_writer_move_runs(train, cut, &prepare->validation, error);
     for (int64_t i = first; i < documents && !status; i++)
         status = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
                                data_writer_document_first(train, i + 1), block, error);
@@ -516,8 +512,8 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
         status = finish(&prepare, error);
     report_split(&prepare.train, &report->train);
     report_split(&prepare.validation, &report->validation);
-    report->alike =
-        config->weight_key && !prepare.train.runs_count && !prepare.validation.runs_count;
+    report->alike = config->weight_key && !prepare.train.runs[DATA_WEIGHTS].count &&
+                    !prepare.validation.runs[DATA_WEIGHTS].count;
     report->seconds = ls_now_s() - began_s;
     data_writer_release(&prepare.validation);
     data_writer_release(&prepare.train);

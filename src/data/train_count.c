@@ -16,7 +16,6 @@ struct counting {
     const struct data_splitter *splitter;
     struct ls_train_tokenizer_report *report;
     struct data_parts parts;
-    struct part *jobs;        /* [data_work_jobs] */
     struct data_words *words; /* [workers] */
 };
 
@@ -97,10 +96,11 @@ static int part_count(void *user, int worker, void *job, struct ls_error *error)
     return status;
 }
 
-static int part_done(void *user, void *job, struct ls_error *error)
+static void part_release(void *job)
 {
-    (void)user, (void)job, (void)error;
-    return LS_OK;
+    struct part *part = job;
+    ls_text_release(&part->text);
+    free(part->ends);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -109,25 +109,22 @@ int data_words_count(const struct ls_train_tokenizer_config *config, struct data
                      const struct data_splitter *splitter, struct data_words *words,
                      struct ls_train_tokenizer_report *report, struct ls_error *error)
 {
-    int jobs = data_work_jobs(config->workers);
     struct counting counting = {.splitter = splitter,
                                 .report = report,
-                                .jobs = calloc((size_t)jobs, sizeof *counting.jobs),
                                 .words = calloc((size_t)config->workers, sizeof *counting.words)};
     counting.parts =
         (struct data_parts){.corpus = corpus, .cut = words_cut, .put = end_put, .user = &counting};
-    int status = LS_OK;
-    if (!counting.jobs || !counting.words)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
-    else
-        status = data_work_run(&(struct data_work){.jobs = counting.jobs,
-                                                   .job_bytes = sizeof *counting.jobs,
+    int status = counting.words
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
+    if (!status)
+        status = data_work_run(&(struct data_work){.job_bytes = sizeof(struct part),
                                                    .workers = config->workers,
                                                    .stop = config->stop,
                                                    .stopped = "; nothing was written",
                                                    .fill = part_fill,
                                                    .work = part_count,
-                                                   .take = part_done,
+                                                   .release = part_release,
                                                    .user = &counting},
                                error);
     if (counting.words)
@@ -137,12 +134,7 @@ int data_words_count(const struct ls_train_tokenizer_config *config, struct data
             status = data_words_join(words, &counting.words[i], error);
         data_words_release(&counting.words[i]);
     }
-    for (int i = 0; counting.jobs && i < jobs; i++) {
-        ls_text_release(&counting.jobs[i].text);
-        free(counting.jobs[i].ends);
-    }
     report->words = words->count;
-    free(counting.jobs);
     free(counting.words);
     ls_text_release(&counting.parts.carry);
     return status;

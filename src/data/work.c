@@ -8,6 +8,7 @@
 /* Job n lives in slot n % count; taken <= claimed <= posted <= taken + count. */
 struct ring {
     const struct data_work *work;
+    char *jobs; /* [count] of job_bytes */
     struct slot {
         bool worked;
         int status;
@@ -27,7 +28,7 @@ struct ring {
 
 static void *job_of(const struct ring *ring, int64_t job)
 {
-    return (char *)ring->work->jobs + (size_t)(job % ring->count) * ring->work->job_bytes;
+    return ring->jobs + (size_t)(job % ring->count) * ring->work->job_bytes;
 }
 
 static void *worker_main(void *user)
@@ -57,9 +58,10 @@ static void *worker_main(void *user)
 static int workers_start(struct ring *ring, struct ls_error *error)
 {
     int workers = ring->work->workers, failure = 0;
+    ring->jobs = calloc((size_t)ring->count, ring->work->job_bytes);
     ring->slots = calloc((size_t)ring->count, sizeof *ring->slots);
     ring->workers = calloc((size_t)workers, sizeof *ring->workers);
-    if (!ring->slots || !ring->workers)
+    if (!ring->jobs || !ring->slots || !ring->workers)
         return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", workers);
     for (int i = 0; i < workers && !failure; i++) {
         struct worker *worker = &ring->workers[i];
@@ -80,6 +82,9 @@ static void workers_end(struct ring *ring)
     for (int i = 0; ring->workers && i < ring->work->workers; i++)
         if (ring->workers[i].started)
             pthread_join(ring->workers[i].thread, NULL);
+    for (int i = 0; ring->jobs && i < ring->count; i++)
+        ring->work->release(job_of(ring, i));
+    free(ring->jobs);
     free(ring->slots);
     free(ring->workers);
 }
@@ -107,12 +112,13 @@ static int job_take(struct ring *ring, struct ls_error *error)
     pthread_mutex_unlock(&ring->mutex);
     if (slot->status)
         return ls_error_set(error, slot->status, "%s", slot->error.text);
-    return work->take(work->user, job_of(ring, ring->taken++), error);
+    void *job = job_of(ring, ring->taken++);
+    return work->take ? work->take(work->user, job, error) : LS_OK;
 }
 
 int data_work_run(const struct data_work *work, struct ls_error *error)
 {
-    struct ring ring = {.work = work, .count = data_work_jobs(work->workers)};
+    struct ring ring = {.work = work, .count = 2 * work->workers + 1};
     bool last = false;
     pthread_mutex_init(&ring.mutex, NULL);
     pthread_cond_init(&ring.changed, NULL);

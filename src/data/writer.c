@@ -147,8 +147,8 @@ void data_writer_release(struct data_writer *writer)
         data_name_release(&writer->files[i]);
     ls_sums_free(writer->digests);
     free(writer->buffer);
-    free(writer->flips);
-    free(writer->runs);
+    for (int i = 0; i < DATA_RUNS; i++)
+        free(writer->runs[i].list);
     ls_token_list_release(&writer->lengths);
     free(writer->documents);
     *writer = (struct data_writer){.fd = -1};
@@ -206,51 +206,83 @@ int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, i
     return LS_OK;
 }
 
-/* ---- which tokens count --------------------------------------------------------------------- */
+/* ---- which tokens count, and what they weigh ------------------------------------------------ */
 
-int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *error)
+/* The value behind the first `count` runs: without any, no token counts, and each weighs 1. */
+static float run_value(const struct data_writer *writer, enum data_runs which, int64_t count)
 {
-    writer->masked = true;
-    if (writer->flips_count % 2 == (counts ? 1 : 0))
+    return count > 0 ? writer->runs[which].list[count - 1].value : which == DATA_WEIGHTS ? 1.0f : 0;
+}
+
+static int run_put(struct data_writer *writer, enum data_runs which, float value,
+                   struct ls_error *error)
+{
+    struct data_run_list *runs = &writer->runs[which];
+    runs->written = true;
+    if (runs->count > 0 && runs->list[runs->count - 1].first == writer->tokens)
+        runs->count--; /* no token since */
+    if (run_value(writer, which, runs->count) == value)
         return LS_OK;
-    if (writer->flips_count > 0 && writer->flips[writer->flips_count - 1] == writer->tokens) {
-        writer->flips_count--; /* no token since */
-        return LS_OK;
-    }
-    if (!ls_list_grow(&writer->flips, writer->flips_count, &writer->flips_room,
-                      sizeof *writer->flips))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the mask of %s", bin(writer)->path);
-    writer->flips[writer->flips_count++] = writer->tokens;
+    if (!ls_list_grow(&runs->list, runs->count, &runs->room, sizeof *runs->list))
+        return ls_error_set(error, LS_ENOMEM, "no memory for the mask and weights of %s",
+                            bin(writer)->path);
+    runs->list[runs->count++] = (struct data_run){writer->tokens, value};
     return LS_OK;
 }
 
-int data_writer_move_marks(struct data_writer *writer, int64_t first, struct data_writer *to,
-                           struct ls_error *error)
+int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *error)
 {
-    int64_t kept = 0;
-    while (kept < writer->flips_count && writer->flips[kept] <= first)
-        kept++;
+    return run_put(writer, DATA_MASK, counts, error);
+}
+
+int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error *error)
+{
+    return run_put(writer, DATA_WEIGHTS, weight, error);
+}
+
+int data_writer_move_runs(struct data_writer *writer, int64_t first, struct data_writer *to,
+                          struct ls_error *error)
+{
     int64_t tokens = to->tokens;
-    to->tokens = 0; /* as if its tokens came now */
-    int status = data_writer_mark(to, kept % 2 == 1, error);
-    for (int64_t i = kept; i < writer->flips_count && !status; i++) {
-        to->tokens = writer->flips[i] - first;
-        status = data_writer_mark(to, i % 2 == 0, error);
+    int status = LS_OK;
+    for (int which = 0; which < DATA_RUNS; which++) {
+        struct data_run_list *runs = &writer->runs[which];
+        int64_t kept = 0;
+        while (kept < runs->count && runs->list[kept].first <= first)
+            kept++;
+        to->tokens = 0; /* as if its tokens came now */
+        if (!status && runs->written)
+            status = run_put(to, which, run_value(writer, which, kept), error);
+        for (int64_t i = kept; i < runs->count && !status; i++) {
+            to->tokens = runs->list[i].first - first;
+            status = run_put(to, which, runs->list[i].value, error);
+        }
+        runs->count = kept;
     }
     to->tokens = tokens;
-    writer->flips_count = kept;
     return status;
 }
 
 int64_t data_writer_counted(const struct data_writer *writer)
 {
+    const struct data_run_list *runs = &writer->runs[DATA_MASK];
     int64_t counted = 0;
-    if (!writer->masked)
+    if (!runs->written)
         return writer->tokens;
-    for (int64_t i = 0; i < writer->flips_count; i += 2)
-        counted += (i + 1 < writer->flips_count ? writer->flips[i + 1] : writer->tokens) -
-                   writer->flips[i];
+    for (int64_t i = 0; i < runs->count; i++)
+        if (runs->list[i].value != 0)
+            counted += (i + 1 < runs->count ? runs->list[i + 1].first : writer->tokens) -
+                       runs->list[i].first;
     return counted;
+}
+
+/* The value of token i; *run is that of the token before. */
+static float run_at(const struct data_writer *writer, enum data_runs which, int64_t i, int64_t *run)
+{
+    const struct data_run_list *runs = &writer->runs[which];
+    while (*run < runs->count && runs->list[*run].first <= i)
+        ++*run;
+    return run_value(writer, which, *run);
 }
 
 static int put_mask(struct data_writer *writer, struct ls_error *error)
@@ -259,53 +291,13 @@ static int put_mask(struct data_writer *writer, struct ls_error *error)
     data_mask_header(header, writer->tokens, data_writer_counted(writer), writer->lengths.ids,
                      writer->lengths.count);
     int status = put(writer, header, sizeof header, error);
-    int64_t flip = 0;
+    int64_t run = 0;
     for (int64_t first = 0; first < writer->tokens && !status; first += 8) {
         unsigned char byte = 0;
-        for (int64_t i = first; i < ls_min(first + 8, writer->tokens); i++) {
-            while (flip < writer->flips_count && writer->flips[flip] <= i)
-                flip++;
-            byte |= (unsigned char)(flip % 2 << (i - first));
-        }
+        for (int64_t i = first; i < ls_min(first + 8, writer->tokens); i++)
+            byte |= (unsigned char)((run_at(writer, DATA_MASK, i, &run) != 0) << (i - first));
         status = put(writer, &byte, 1, error);
     }
-    return status;
-}
-
-/* ---- weights --------------------------------------------------------------------------------- */
-
-static float weight_after(const struct data_writer *writer, int64_t runs)
-{
-    return runs > 0 ? writer->runs[runs - 1].weight : 1.0f;
-}
-
-int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error *error)
-{
-    writer->weighted = true;
-    if (writer->runs_count > 0 && writer->runs[writer->runs_count - 1].first == writer->tokens)
-        writer->runs_count--; /* no token since */
-    if (weight_after(writer, writer->runs_count) == weight)
-        return LS_OK;
-    if (!ls_list_grow(&writer->runs, writer->runs_count, &writer->runs_room, sizeof *writer->runs))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of %s", bin(writer)->path);
-    writer->runs[writer->runs_count++] = (struct data_weight_run){writer->tokens, weight};
-    return LS_OK;
-}
-
-int data_writer_move_weights(struct data_writer *writer, int64_t first, struct data_writer *to,
-                             struct ls_error *error)
-{
-    int64_t kept = 0, tokens = to->tokens;
-    while (kept < writer->runs_count && writer->runs[kept].first <= first)
-        kept++;
-    to->tokens = 0; /* as if its tokens came now */
-    int status = data_writer_weigh(to, weight_after(writer, kept), error);
-    for (int64_t i = kept; i < writer->runs_count && !status; i++) {
-        to->tokens = writer->runs[i].first - first;
-        status = data_writer_weigh(to, writer->runs[i].weight, error);
-    }
-    to->tokens = tokens;
-    writer->runs_count = kept;
     return status;
 }
 
@@ -314,9 +306,7 @@ static int put_weights(struct data_writer *writer, struct ls_error *error)
     int64_t run = 0;
     int status = LS_OK;
     for (int64_t i = 0; i < writer->tokens && !status; i++) {
-        while (run < writer->runs_count && writer->runs[run].first <= i)
-            run++;
-        float weight = weight_after(writer, run);
+        float weight = run_at(writer, DATA_WEIGHTS, i, &run);
         status = put(writer, &weight, sizeof weight, error);
     }
     return status;
@@ -442,9 +432,9 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error)
     int status = end_file(writer, error);
     if (!status)
         status = write_file(writer, LS_SUMS_IDX, put_index, error);
-    if (!status && writer->masked)
+    if (!status && writer->runs[DATA_MASK].written)
         status = write_file(writer, LS_SUMS_MASK, put_mask, error);
-    if (!status && writer->weighted)
+    if (!status && writer->runs[DATA_WEIGHTS].written)
         status = write_file(writer, LS_SUMS_WEIGHTS, put_weights, error);
     return status ? status : write_file(writer, LS_SUMS_FILES, put_sums, error);
 }
@@ -477,11 +467,8 @@ void data_writer_clear(const struct data_writer *writer)
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
     int status = data_name_publish(bin(writer), error);
-    if (!status && writer->masked)
-        status = data_name_publish(&writer->files[LS_SUMS_MASK], error);
-    if (!status && writer->weighted)
-        status = data_name_publish(&writer->files[LS_SUMS_WEIGHTS], error);
-    if (!status)
-        status = data_name_publish(&writer->files[LS_SUMS_FILES], error);
+    for (int i = LS_SUMS_MASK; i <= LS_SUMS_FILES && !status; i++)
+        if (i == LS_SUMS_FILES || writer->runs[i - LS_SUMS_MASK].written)
+            status = data_name_publish(&writer->files[i], error);
     return status ? status : data_name_publish(&writer->files[LS_SUMS_IDX], error);
 }
