@@ -13,42 +13,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- files of this machine ------------------------------------------------------------------- */
-
 enum {
     OPEN_MAX_FILES = 128,
     LOOK_EVERY = 256, /* reads after which a file is asked whether it is what it was */
 };
 
-/* Those that are open and that nobody reads are a list, the one that was read last in front. */
-struct local_file {
-    const char *name; /* borrowed */
+/* Those of this machine that are open and that nobody reads are a list, the one that was read last
+ * in front. */
+struct data_file {
+    char *name;
     int64_t bytes;
-    struct stat was; /* when it was opened */
-    int fd;          /* -1: closed for another; as all below, under the lock */
+    struct remote_file *remote; /* NULL: a file of this machine, which has what follows */
+    struct stat was;            /* when it was opened */
+    int fd;                     /* -1: closed for another; as all below, under the lock */
     int readers;
     int reads; /* since it was looked at */
-    struct local_file *before, *after;
+    struct data_file *before, *after;
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct local_file idle = {.before = &idle, .after = &idle};
+static struct data_file idle = {.before = &idle, .after = &idle};
 static int open_files;
 
-static void list_take(struct local_file *file)
+static void list_take(struct data_file *file)
 {
     file->before->after = file->after;
     file->after->before = file->before;
 }
 
-static void list_put(struct local_file *file)
-{
-    file->before = &idle;
-    file->after = idle.after;
-    idle.after->before = file;
-    idle.after = file;
-}
-
-static void one_close(struct local_file *file)
+static void one_close(struct data_file *file)
 {
     list_take(file);
     close(file->fd);
@@ -56,8 +48,14 @@ static void one_close(struct local_file *file)
     open_files--;
 }
 
+static void excess_close(void)
+{
+    while (open_files > OPEN_MAX_FILES && idle.before != &idle)
+        one_close(idle.before);
+}
+
 /* Whether fd is the file that was opened, as it was. */
-static int same_check(const struct local_file *file, int fd, struct ls_error *error)
+static int same_check(const struct data_file *file, int fd, struct ls_error *error)
 {
     struct stat now;
     const struct stat *was = &file->was;
@@ -76,7 +74,7 @@ static int same_check(const struct local_file *file, int fd, struct ls_error *er
 }
 
 /* The descriptor, which stays open until reader_end. */
-static int reader_begin(struct local_file *file, int *fd, struct ls_error *error)
+static int reader_begin(struct data_file *file, int *fd, struct ls_error *error)
 {
     int status = LS_OK;
     pthread_mutex_lock(&lock);
@@ -94,8 +92,7 @@ static int reader_begin(struct local_file *file, int *fd, struct ls_error *error
         file->reads = look ? 0 : file->reads;
         *fd = file->fd;
     }
-    while (open_files > OPEN_MAX_FILES && idle.before != &idle)
-        one_close(idle.before);
+    excess_close();
     pthread_mutex_unlock(&lock);
     if (!status && look)
         status = same_check(file, *fd, error);
@@ -107,56 +104,40 @@ static int reader_begin(struct local_file *file, int *fd, struct ls_error *error
     return status;
 }
 
-static void reader_end(struct local_file *file)
+static void reader_end(struct data_file *file)
 {
     pthread_mutex_lock(&lock);
-    if (--file->readers == 0)
-        list_put(file);
+    if (--file->readers == 0) {
+        file->before = &idle;
+        file->after = idle.after;
+        idle.after->before = file;
+        idle.after = file;
+    }
+    excess_close();
     pthread_mutex_unlock(&lock);
 }
 
-/* name outlives the file. */
-static int local_file_open(const char *name, struct local_file **out, int64_t *bytes,
-                           struct ls_error *error)
+static int local_open(struct data_file *file, struct ls_error *error)
 {
-    struct local_file *file = calloc(1, sizeof *file);
-    if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
-    file->name = name;
-    int status = ls_file_open(name, 0, LS_EDATA, &file->fd, &file->bytes, error);
+    int status = ls_file_open(file->name, 0, LS_EDATA, &file->fd, &file->bytes, error);
     if (!status && fstat(file->fd, &file->was)) {
-        status = ls_error_errno(error, errno, "%.300s: cannot be looked at", name);
+        status = ls_error_errno(error, errno, "%.300s: cannot be looked at", file->name);
         close(file->fd);
     }
     if (status) {
-        free(file);
+        file->fd = -1;
         return status;
     }
     pthread_mutex_lock(&lock);
     open_files++;
-    list_put(file);
-    while (open_files > OPEN_MAX_FILES && idle.before != &idle)
-        one_close(idle.before);
+    file->readers = 1;
     pthread_mutex_unlock(&lock);
-    *bytes = file->bytes;
-    *out = file;
+    reader_end(file);
     return LS_OK;
 }
 
-static void local_file_close(struct local_file *file)
-{
-    if (!file)
-        return;
-    LS_ASSERT(file->readers == 0);
-    pthread_mutex_lock(&lock);
-    if (file->fd >= 0)
-        one_close(file);
-    pthread_mutex_unlock(&lock);
-    free(file);
-}
-
-static int read_whole(const struct local_file *file, int fd, int64_t at, int64_t bytes,
-                      void *buffer, struct ls_error *error)
+static int read_whole(const struct data_file *file, int fd, int64_t at, int64_t bytes, void *buffer,
+                      struct ls_error *error)
 {
     size_t done;
     int failure = ls_fd_read(fd, at, buffer, (size_t)bytes, &done);
@@ -171,8 +152,8 @@ static int read_whole(const struct local_file *file, int fd, int64_t at, int64_t
                                  (long long)at + (long long)done, (long long)file->bytes);
 }
 
-static int local_file_read(struct local_file *file, int64_t at, int64_t bytes, void *buffer,
-                           struct ls_error *error)
+static int local_read(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
+                      struct ls_error *error)
 {
     int fd = -1;
     int status = reader_begin(file, &fd, error);
@@ -182,24 +163,6 @@ static int local_file_read(struct local_file *file, int64_t at, int64_t bytes, v
     reader_end(file);
     return status;
 }
-
-/* LS_EDATA where it is not what was opened any more. A read looks too, now and then. */
-static int local_file_look(struct local_file *file, struct ls_error *error)
-{
-    pthread_mutex_lock(&lock);
-    file->reads = LOOK_EVERY;
-    pthread_mutex_unlock(&lock);
-    return local_file_read(file, 0, 0, NULL, error);
-}
-
-/* ---- either ---------------------------------------------------------------------------------- */
-
-struct data_file {
-    char *name;
-    int64_t bytes;
-    struct local_file *local;   /* one of the two */
-    struct remote_file *remote; /* NULL: local */
-};
 
 static bool local_absent(const char *name)
 {
@@ -211,16 +174,19 @@ int data_file_open(const char *name, struct data_remote *remote, struct data_fil
 {
     *out = NULL;
     struct data_file *file = calloc(1, sizeof *file);
-    if (file)
-        file->name = strdup(name);
-    int status = file && file->name
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
-    if (!status && ls_url_is(name))
-        status = remote_file_open(name, remote, &file->remote, &file->bytes, error);
-    else if (!status && !local_absent(name))
-        status = local_file_open(file->name, &file->local, &file->bytes, error);
-    if (!status && (file->remote || file->local))
+    if (!file)
+        return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
+    bool url = ls_url_is(name), there = url || !local_absent(name);
+    int status = LS_OK;
+    file->fd = -1;
+    file->name = strdup(name);
+    if (!file->name)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
+    else if (url)
+        status = remote_file_open(file->name, remote, &file->remote, &file->bytes, error);
+    else if (there)
+        status = local_open(file, error);
+    if (!status && (url ? file->remote != NULL : there))
         *out = file;
     else
         data_file_close(file);
@@ -231,7 +197,11 @@ void data_file_close(struct data_file *file)
 {
     if (!file)
         return;
-    local_file_close(file->local);
+    LS_ASSERT(file->readers == 0);
+    pthread_mutex_lock(&lock);
+    if (file->fd >= 0)
+        one_close(file);
+    pthread_mutex_unlock(&lock);
     remote_file_close(file->remote);
     free(file->name);
     free(file);
@@ -254,7 +224,12 @@ bool data_file_is_remote(const struct data_file *file)
 
 int data_file_look(struct data_file *file, struct ls_error *error)
 {
-    return file->remote ? LS_OK : local_file_look(file->local, error);
+    if (file->remote)
+        return LS_OK;
+    pthread_mutex_lock(&lock);
+    file->reads = LOOK_EVERY;
+    pthread_mutex_unlock(&lock);
+    return local_read(file, 0, 0, NULL, error);
 }
 
 static void range_check(const struct data_file *file, int64_t at, int64_t bytes)
@@ -267,7 +242,7 @@ int data_file_read(struct data_file *file, int64_t at, int64_t bytes, void *buff
 {
     range_check(file, at, bytes);
     return file->remote ? remote_file_read(file->remote, at, bytes, buffer, error)
-                        : local_file_read(file->local, at, bytes, buffer, error);
+                        : local_read(file, at, bytes, buffer, error);
 }
 
 int data_file_peek(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
@@ -275,7 +250,7 @@ int data_file_peek(struct data_file *file, int64_t at, int64_t bytes, void *buff
 {
     range_check(file, at, bytes);
     return file->remote ? remote_file_peek(file->remote, at, bytes, buffer, error)
-                        : local_file_read(file->local, at, bytes, buffer, error);
+                        : local_read(file, at, bytes, buffer, error);
 }
 
 void data_file_want(struct data_file *file, int64_t at, int64_t bytes)

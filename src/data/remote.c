@@ -1,15 +1,80 @@
 /* Fetching parts of files elsewhere: each once, several at a time, kept in a cache or in memory. */
-#include "data/remote_private.h"
+#include "data/block_cache.h"
+#include "data/remote_file.h"
 
 #include <lockstep/base/helper_thread.h>
 #include <lockstep/data/sums.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-enum { ANSWER_BYTES = 4096, REQUESTS_DEFAULT = 8, HELD_LEAST = 4 };
+enum {
+    ANSWER_BYTES = 4096,
+    REQUESTS_DEFAULT = 8,
+    HELD_LEAST = 4,
+    PIECE_BYTES = 1 << 16,
+    SERVERS_IDLE = 32,
+    QUEUE = 1024,
+    AHEAD_PIECES = 16, /* that are fetched for who reads one behind the other */
+    AHEAD_BLOCKS = 2,
+};
+
+/* Immutable after it was opened, but for `last`. */
+struct remote_file {
+    struct data_remote *remote;
+    const char *url; /* as it was given; borrowed */
+    char *origin;    /* scheme and host, or bucket: where servers are opened */
+    char *key;       /* below it */
+    int64_t bytes;
+    char etag[128], modified[64];
+    struct block_id id;         /* of its blocks */
+    const struct ls_sums *sums; /* borrowed; NULL: none are known */
+    int sums_file;
+    int64_t last; /* unit that was read last; under the lock */
+};
+
+/* A part of a file that is fetched at once: a block where a cache keeps it or sums can check it,
+ * otherwise a piece, which moves fewer bytes. */
+struct unit {
+    struct remote_file *file;
+    int64_t number, size; /* it begins at number * size */
+};
+/* A unit in memory. */
+struct held {
+    struct unit what; /* file NULL: it is free */
+    char *data;
+    int64_t used; /* when: a count of uses */
+    bool unread;  /* fetched ahead */
+};
+struct data_remote {
+    struct ls_store_options options;
+    const volatile int *stop_on; /* NULL: nobody's */
+    struct block_cache *cache;   /* NULL: units in memory */
+    pthread_mutex_t lock;        /* of all below */
+    pthread_cond_t changed;
+    bool keeps; /* the cache takes blocks; otherwise those that it has are read */
+    struct idle_server {
+        char *origin;
+        struct ls_server *server;
+    } idle[SERVERS_IDLE];
+    int idle_count;
+    struct held *held;
+    int64_t held_room, held_bytes, unread_bytes, uses;
+    struct unit *flying; /* being fetched */
+    int64_t flying_count, flying_room;
+    struct unit queue[QUEUE]; /* to be fetched: a ring */
+    int queue_first, queue_count;
+    pthread_t *threads; /* that take from the queue */
+    int threads_count;
+    bool stop;
+    struct ls_store_traffic traffic;
+    char warning[512]; /* "" for none that is new */
+    bool warned_full, warned_damaged;
+};
 
 /* Asked by requests and waits. */
 static bool ends(void *user)
@@ -57,9 +122,9 @@ static void server_give(struct remote_file *file, struct ls_server *server)
     struct data_remote *remote = file->remote;
     char *origin = strdup(file->origin);
     pthread_mutex_lock(&remote->lock);
-    bool kept = origin && remote->idle_count < REMOTE_SERVERS_IDLE;
+    bool kept = origin && remote->idle_count < SERVERS_IDLE;
     if (kept)
-        remote->idle[remote->idle_count++] = (struct remote_idle){origin, server};
+        remote->idle[remote->idle_count++] = (struct idle_server){origin, server};
     pthread_mutex_unlock(&remote->lock);
     if (!kept) {
         free(origin);
@@ -67,15 +132,24 @@ static void server_give(struct remote_file *file, struct ls_server *server)
     }
 }
 
-int remote_look(struct remote_file *file, bool *there, struct ls_error *error)
+/* The request is to be released, whatever became of it. */
+static int ask(struct remote_file *file, struct ls_http_request *request, struct ls_error *error)
 {
     struct ls_server *server;
     int status = server_take(file, &server, error);
     if (status)
         return status;
-    struct ls_http_request head = {
-        .method = "HEAD", .key = file->key, .limit = ANSWER_BYTES, .absent_is_fine = true};
-    status = ls_http_send(server, &head, error);
+    request->key = file->key;
+    status = ls_http_send(server, request, error);
+    server_give(file, server);
+    return status;
+}
+
+/* The file's length and version. *there: the server has it. */
+static int look(struct remote_file *file, bool *there, struct ls_error *error)
+{
+    struct ls_http_request head = {.method = "HEAD", .limit = ANSWER_BYTES, .absent_is_fine = true};
+    int status = ask(file, &head, error);
     *there = !status && head.code != 404;
     if (*there && !head.has_length)
         status = ls_error_set(error, LS_EIO,
@@ -88,7 +162,6 @@ int remote_look(struct remote_file *file, bool *there, struct ls_error *error)
         strcpy(file->modified, head.modified);
     }
     ls_http_request_release(&head);
-    server_give(file, server);
     return status;
 }
 
@@ -114,21 +187,17 @@ static int version_check(const struct remote_file *file, const struct ls_http_re
                                (long long)file->bytes);
 }
 
-int remote_fetch(struct remote_file *file, int64_t at, int64_t bytes, char **data,
+/* What a request at once brings: data[bytes], to be freed. LS_EDATA: the file changed. */
+static int fetch(struct remote_file *file, int64_t at, int64_t bytes, char **data,
                  struct ls_error *error)
 {
-    struct ls_server *server;
-    *data = NULL;
-    int status = server_take(file, &server, error);
-    if (status)
-        return status;
     struct ls_http_request get = {.method = "GET",
-                                  .key = file->key,
                                   .range_first = (uint64_t)at,
                                   .range_bytes = (uint64_t)bytes,
                                   .limit = (size_t)bytes};
-    status = ls_http_send(server, &get, error);
+    int status = ask(file, &get, error);
     status = status ? status : version_check(file, &get, error);
+    *data = NULL;
     if (!status) {
         *data = get.text;
         get.text = NULL;
@@ -136,19 +205,18 @@ int remote_fetch(struct remote_file *file, int64_t at, int64_t bytes, char **dat
         __atomic_fetch_add(&file->remote->traffic.requests, 1, __ATOMIC_RELAXED);
     }
     ls_http_request_release(&get);
-    server_give(file, server);
     return status;
 }
 
 /* ---- who fetches ----------------------------------------------------------------------------- */
 
-static bool same(struct remote_unit a, struct remote_unit b)
+static bool same(struct unit a, struct unit b)
 {
     return a.file == b.file && a.number == b.number && a.size == b.size;
 }
 
 /* The last one of a file may be shorter. */
-static int64_t unit_bytes(struct remote_unit unit)
+static int64_t unit_bytes(struct unit unit)
 {
     return ls_min(unit.size, unit.file->bytes - unit.number * unit.size);
 }
@@ -157,10 +225,10 @@ static int64_t unit_bytes(struct remote_unit unit)
 static int64_t unit_size(const struct remote_file *file)
 {
     const struct data_remote *remote = file->remote;
-    return remote->keeps || file->sums ? remote->options.block_bytes : REMOTE_PIECE_BYTES;
+    return remote->keeps || file->sums ? remote->options.block_bytes : PIECE_BYTES;
 }
 
-static int64_t flying_find(const struct data_remote *remote, struct remote_unit unit)
+static int64_t flying_find(const struct data_remote *remote, struct unit unit)
 {
     for (int64_t i = 0; i < remote->flying_count; i++)
         if (same(remote->flying[i], unit))
@@ -184,8 +252,7 @@ static int given_up(const struct remote_file *file, struct ls_error *error)
 }
 
 /* Under the lock: the caller fetches the unit from here on. *mine false: others did meanwhile. */
-static int claim(struct data_remote *remote, struct remote_unit unit, bool *mine,
-                 struct ls_error *error)
+static int claim(struct data_remote *remote, struct unit unit, bool *mine, struct ls_error *error)
 {
     *mine = flying_find(remote, unit) < 0;
     while (!*mine && flying_find(remote, unit) >= 0 && !ends(remote))
@@ -201,7 +268,7 @@ static int claim(struct data_remote *remote, struct remote_unit unit, bool *mine
 }
 
 /* Under the lock. */
-static void claim_end(struct data_remote *remote, struct remote_unit unit)
+static void claim_end(struct data_remote *remote, struct unit unit)
 {
     remote->flying[flying_find(remote, unit)] = remote->flying[remote->flying_count - 1];
     remote->flying_count--;
@@ -211,7 +278,7 @@ static void claim_end(struct data_remote *remote, struct remote_unit unit)
 /* ---- checked --------------------------------------------------------------------------------- */
 
 /* A unit whose bytes, if sums of its store are there, are those that they know. */
-static int unit_fetch(struct remote_unit unit, char **data, struct ls_error *error)
+static int unit_fetch(struct unit unit, char **data, struct ls_error *error)
 {
     struct remote_file *file = unit.file;
     const struct ls_store_options *options = &file->remote->options;
@@ -219,7 +286,7 @@ static int unit_fetch(struct remote_unit unit, char **data, struct ls_error *err
     int64_t bytes = unit_bytes(unit);
     for (int i = 1;; i++) {
         struct ls_error wrong = {0};
-        int status = remote_fetch(file, unit.number * unit.size, bytes, data, error);
+        int status = fetch(file, unit.number * unit.size, bytes, data, error);
         if (status || !file->sums ||
             !ls_sums_check(file->sums, (enum ls_sums_file)file->sums_file, unit.number, *data,
                            (size_t)bytes, &wrong))
@@ -239,7 +306,7 @@ static int unit_fetch(struct remote_unit unit, char **data, struct ls_error *err
 /* ---- in memory ------------------------------------------------------------------------------- */
 
 /* All under the lock. */
-static struct remote_held *held_find(struct data_remote *remote, struct remote_unit unit)
+static struct held *held_find(struct data_remote *remote, struct unit unit)
 {
     for (int64_t i = 0; i < remote->held_room; i++)
         if (same(remote->held[i].what, unit))
@@ -247,19 +314,19 @@ static struct remote_held *held_find(struct data_remote *remote, struct remote_u
     return NULL;
 }
 
-static void held_drop(struct data_remote *remote, struct remote_held *held)
+static void held_drop(struct data_remote *remote, struct held *held)
 {
     int64_t bytes = unit_bytes(held->what);
     remote->held_bytes -= bytes;
     remote->unread_bytes -= held->unread ? bytes : 0;
     free(held->data);
-    *held = (struct remote_held){0};
+    *held = (struct held){0};
 }
 
 /* What was used longest ago; NULL: there is none. */
-static struct remote_held *held_oldest(struct data_remote *remote)
+static struct held *held_oldest(struct data_remote *remote)
 {
-    struct remote_held *oldest = NULL;
+    struct held *oldest = NULL;
     for (int64_t i = 0; i < remote->held_room; i++)
         if (remote->held[i].what.file && (!oldest || remote->held[i].used < oldest->used))
             oldest = &remote->held[i];
@@ -273,23 +340,23 @@ static int64_t held_limit(const struct data_remote *remote, int64_t size)
 }
 
 /* Takes data. */
-static void held_keep(struct data_remote *remote, struct remote_unit unit, char *data, bool ahead)
+static void held_keep(struct data_remote *remote, struct unit unit, char *data, bool ahead)
 {
-    const struct remote_unit none = {NULL, 0, 0};
+    const struct unit none = {NULL, 0, 0};
     int64_t bytes = unit_bytes(unit), limit = held_limit(remote, unit.size);
     while (remote->held_bytes > 0 && remote->held_bytes + bytes > limit)
         held_drop(remote, held_oldest(remote));
     if (!held_find(remote, none))
         held_drop(remote, held_oldest(remote));
-    *held_find(remote, none) = (struct remote_held){unit, data, ++remote->uses, ahead};
+    *held_find(remote, none) = (struct held){unit, data, ++remote->uses, ahead};
     remote->held_bytes += bytes;
     remote->unread_bytes += ahead ? bytes : 0;
 }
 
-static bool held_read(struct data_remote *remote, struct remote_unit unit, int64_t at,
-                      int64_t bytes, char *buffer)
+static bool held_read(struct data_remote *remote, struct unit unit, int64_t at, int64_t bytes,
+                      char *buffer)
 {
-    struct remote_held *held = held_find(remote, unit);
+    struct held *held = held_find(remote, unit);
     if (!held)
         return false;
     memcpy(buffer, held->data + at, (size_t)bytes);
@@ -301,7 +368,7 @@ static bool held_read(struct data_remote *remote, struct remote_unit unit, int64
 
 /* ---- blocks in the cache --------------------------------------------------------------------- */
 
-static struct block_id block_of(struct remote_unit unit)
+static struct block_id block_of(struct unit unit)
 {
     struct block_id id = unit.file->id;
     id.number = unit.number;
@@ -324,8 +391,8 @@ static void cache_failed(struct data_remote *remote, const struct ls_error *why)
 /* The block that the caller claimed, of which buffer, unless it is NULL, is to have bytes. *data
  * NULL: another process has brought it, and buffer has them. A block that is there and cannot be
  * read is fetched. */
-static int block_bring(struct remote_unit unit, int64_t at, int64_t bytes, char *buffer,
-                       char **data, struct ls_error *error)
+static int block_bring(struct unit unit, int64_t at, int64_t bytes, char *buffer, char **data,
+                       struct ls_error *error)
 {
     struct data_remote *remote = unit.file->remote;
     struct block_id id = block_of(unit);
@@ -354,17 +421,9 @@ static bool keeps_blocks(struct data_remote *remote)
     return keeps;
 }
 
-int64_t remote_unit_size(struct remote_file *file)
-{
-    pthread_mutex_lock(&file->remote->lock);
-    int64_t size = unit_size(file);
-    pthread_mutex_unlock(&file->remote->lock);
-    return size;
-}
-
 /* Fetches the claimed unit, into the cache or into memory, and ends the claim. buffer[bytes], which
  * may be NULL, = those from `at` on in it; *did of them. */
-static int unit_bring(struct remote_unit unit, bool cached, int64_t at, int64_t bytes, char *buffer,
+static int unit_bring(struct unit unit, bool cached, int64_t at, int64_t bytes, char *buffer,
                       int64_t *did, struct ls_error *error)
 {
     struct data_remote *remote = unit.file->remote;
@@ -385,7 +444,7 @@ static int unit_bring(struct remote_unit unit, bool cached, int64_t at, int64_t 
 }
 
 /* What the cache has of the block. */
-static bool cached_read(struct remote_unit unit, int64_t at, int64_t bytes, char *buffer)
+static bool cached_read(struct unit unit, int64_t at, int64_t bytes, char *buffer)
 {
     struct data_remote *remote = unit.file->remote;
     struct block_id id = block_of(unit);
@@ -401,25 +460,27 @@ static bool cached_read(struct remote_unit unit, int64_t at, int64_t bytes, char
 }
 
 /* The unit of that size that has byte `at`; *within it, *part of the bytes from there on. */
-static struct remote_unit unit_at(struct remote_file *file, int64_t size, int64_t at, int64_t bytes,
-                                  int64_t *within, int64_t *part)
+static struct unit unit_at(struct remote_file *file, int64_t size, int64_t at, int64_t bytes,
+                           int64_t *within, int64_t *part)
 {
     *within = at % size;
     *part = ls_min(bytes, size - *within);
-    return (struct remote_unit){file, at / size, size};
+    return (struct unit){file, at / size, size};
 }
 
-int remote_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffer, int64_t *did,
-                struct ls_error *error)
+/* Some of the bytes [at, at + bytes), which do not cross a unit's end: *did of them. 0 and LS_OK:
+ * another thread or process had it; ask again. */
+static int read_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffer,
+                     int64_t *did, struct ls_error *error)
 {
     struct data_remote *remote = file->remote;
     bool mine = false, cached = keeps_blocks(remote);
     int64_t within;
-    struct remote_unit unit = unit_at(file, remote->options.block_bytes, at, bytes, &within, did);
+    struct unit unit = unit_at(file, remote->options.block_bytes, at, bytes, &within, did);
     if (remote->cache && cached_read(unit, within, *did, buffer))
         return LS_OK;
     if (!cached && !file->sums)
-        unit = unit_at(file, REMOTE_PIECE_BYTES, at, bytes, &within, did);
+        unit = unit_at(file, PIECE_BYTES, at, bytes, &within, did);
     int64_t part = *did;
     pthread_mutex_lock(&remote->lock);
     bool there = !cached && held_read(remote, unit, within, part, buffer);
@@ -433,14 +494,14 @@ int remote_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffe
 
 /* ---- ahead of use ---------------------------------------------------------------------------- */
 
-static bool unit_there(struct data_remote *remote, struct remote_unit unit)
+static bool unit_there(struct data_remote *remote, struct unit unit)
 {
     struct block_id id = block_of(unit);
     return remote->keeps ? block_cache_has(remote->cache, &id) : held_find(remote, unit) != NULL;
 }
 
 /* The next unit of the queue, claimed; false: the threads are to end. Under the lock. */
-static bool queue_take(struct data_remote *remote, struct remote_unit *unit)
+static bool queue_take(struct data_remote *remote, struct unit *unit)
 {
     bool mine = false;
     while (!mine) {
@@ -449,7 +510,7 @@ static bool queue_take(struct data_remote *remote, struct remote_unit *unit)
         if (remote->stop)
             return false;
         *unit = remote->queue[remote->queue_first];
-        remote->queue_first = (remote->queue_first + 1) % REMOTE_QUEUE;
+        remote->queue_first = (remote->queue_first + 1) % QUEUE;
         remote->queue_count--;
         mine = unit->file && flying_find(remote, *unit) < 0 && !unit_there(remote, *unit) &&
                !claim(remote, *unit, &mine, NULL) && mine;
@@ -460,7 +521,7 @@ static bool queue_take(struct data_remote *remote, struct remote_unit *unit)
 static void *fetch_ahead(void *user)
 {
     struct data_remote *remote = user;
-    struct remote_unit unit;
+    struct unit unit;
     int64_t did;
     pthread_mutex_lock(&remote->lock);
     while (queue_take(remote, &unit)) {
@@ -485,10 +546,10 @@ static void threads_start(struct data_remote *remote)
         remote->threads_count++;
 }
 
-static bool queued(const struct data_remote *remote, struct remote_unit unit)
+static bool queued(const struct data_remote *remote, struct unit unit)
 {
     for (int i = 0; i < remote->queue_count; i++)
-        if (same(remote->queue[(remote->queue_first + i) % REMOTE_QUEUE], unit))
+        if (same(remote->queue[(remote->queue_first + i) % QUEUE], unit))
             return true;
     return false;
 }
@@ -497,7 +558,7 @@ static bool queued(const struct data_remote *remote, struct remote_unit unit)
 static bool has_room(const struct data_remote *remote, int64_t size)
 {
     int64_t coming = (remote->queue_count + remote->flying_count) * size;
-    return remote->queue_count < REMOTE_QUEUE &&
+    return remote->queue_count < QUEUE &&
            (remote->keeps || remote->unread_bytes + coming < held_limit(remote, size) / 2);
 }
 
@@ -506,21 +567,22 @@ void remote_queue(struct remote_file *file, int64_t at, int64_t bytes)
     struct data_remote *remote = file->remote;
     pthread_mutex_lock(&remote->lock);
     int64_t size = unit_size(file);
-    struct remote_unit unit = {file, at / size, size};
+    struct unit unit = {file, at / size, size};
     threads_start(remote);
     for (; unit.number * size < at + bytes && has_room(remote, size); unit.number++)
         if (!unit_there(remote, unit) && flying_find(remote, unit) < 0 && !queued(remote, unit))
-            remote->queue[(remote->queue_first + remote->queue_count++) % REMOTE_QUEUE] = unit;
+            remote->queue[(remote->queue_first + remote->queue_count++) % QUEUE] = unit;
     pthread_cond_broadcast(&remote->changed);
     pthread_mutex_unlock(&remote->lock);
 }
 
-void remote_forget(struct remote_file *file)
+/* Nobody fetches it any more, and nothing of it is in memory. */
+static void forget(struct remote_file *file)
 {
     struct data_remote *remote = file->remote;
     pthread_mutex_lock(&remote->lock);
     for (int i = 0; i < remote->queue_count; i++) {
-        struct remote_unit *one = &remote->queue[(remote->queue_first + i) % REMOTE_QUEUE];
+        struct unit *one = &remote->queue[(remote->queue_first + i) % QUEUE];
         one->file = one->file == file ? NULL : one->file;
     }
     for (int64_t i = 0; i < remote->flying_count;)
@@ -534,6 +596,111 @@ void remote_forget(struct remote_file *file)
         if (remote->held[i].what.file == file)
             held_drop(remote, &remote->held[i]);
     pthread_mutex_unlock(&remote->lock);
+}
+
+/* ---- a file ---------------------------------------------------------------------------------- */
+
+/* Which of its versions: every block's name in the cache holds this. */
+static void id_make(struct remote_file *file)
+{
+    char text[8192];
+    int bytes = snprintf(text, sizeof text, "%s\n%s\n%lld\n%s\n%s", file->origin, file->key,
+                         (long long)file->bytes, file->etag, file->modified);
+    XXH128_hash_t hash = XXH3_128bits(text, (size_t)ls_min(bytes, (int64_t)sizeof text - 1));
+    file->id = (struct block_id){.file = {hash.high64, hash.low64}};
+}
+
+void remote_file_close(struct remote_file *file)
+{
+    if (!file)
+        return;
+    forget(file);
+    free(file->origin);
+    free(file->key);
+    free(file);
+}
+
+int remote_file_open(const char *url, struct data_remote *remote, struct remote_file **out,
+                     int64_t *bytes, struct ls_error *error)
+{
+    bool there = false;
+    *out = NULL;
+    int status = ls_url_check(url, error);
+    if (status)
+        return status;
+    struct remote_file *file = calloc(1, sizeof *file);
+    if (!file)
+        return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", url);
+    const char *host = strstr(url, "://") + 3;
+    size_t origin = (size_t)(host - url) + strcspn(host, "/");
+    *file = (struct remote_file){.remote = remote,
+                                 .url = url,
+                                 .origin = strndup(url, origin),
+                                 .key = strdup(url + origin + strspn(url + origin, "/")),
+                                 .last = -1};
+    if (file->origin)
+        ls_url_normalize(file->origin);
+    if (!file->origin || !file->key)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", url);
+    else if (!*file->key) /* an ending behind the host would name another one */
+        status = ls_error_set(error, LS_ECONFIG,
+                              "a store's URL needs a path: http://host/path or s3://bucket/path");
+    if (!status)
+        status = look(file, &there, error);
+    if (status || !there) {
+        remote_file_close(file);
+        return status;
+    }
+    id_make(file);
+    *bytes = file->bytes;
+    *out = file;
+    return LS_OK;
+}
+
+void remote_file_expect(struct remote_file *file, const struct ls_sums *sums, int which)
+{
+    bool alike = file->remote->options.block_bytes == LS_SUMS_BLOCK_BYTES;
+    file->sums = alike ? sums : NULL;
+    file->sums_file = which;
+}
+
+/* Whoever reads one unit behind the other will soon read what follows. */
+static void look_ahead(struct remote_file *file, int64_t at)
+{
+    struct data_remote *remote = file->remote;
+    pthread_mutex_lock(&remote->lock);
+    int64_t size = unit_size(file), unit = at / size;
+    bool on = unit == file->last + 1 && unit > 0;
+    file->last = unit;
+    pthread_mutex_unlock(&remote->lock);
+    int64_t first = (unit + 1) * size;
+    int64_t units = size > PIECE_BYTES ? AHEAD_BLOCKS : AHEAD_PIECES;
+    if (on && first < file->bytes)
+        remote_queue(file, first, ls_min(units * size, file->bytes - first));
+}
+
+int remote_file_read(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
+                     struct ls_error *error)
+{
+    int status = LS_OK;
+    __atomic_fetch_add(&file->remote->traffic.read_bytes, bytes, __ATOMIC_RELAXED);
+    for (int64_t done = 0, did = 0; done < bytes && !status; done += did) {
+        look_ahead(file, at + done);
+        status = read_some(file, at + done, bytes - done, (char *)buffer + done, &did, error);
+    }
+    return status;
+}
+
+int remote_file_peek(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
+                     struct ls_error *error)
+{
+    char *data;
+    int status = bytes ? fetch(file, at, bytes, &data, error) : LS_OK;
+    if (bytes && !status) {
+        memcpy(buffer, data, (size_t)bytes);
+        free(data);
+    }
+    return status;
 }
 
 /* ---- making it ------------------------------------------------------------------------------- */
@@ -559,7 +726,7 @@ int data_remote_new(const struct ls_store_options *options, struct data_remote *
     options_fill(&remote->options);
     pthread_mutex_init(&remote->lock, NULL);
     ls_condition_init(&remote->changed);
-    remote->held_room = held_limit(remote, REMOTE_PIECE_BYTES) / REMOTE_PIECE_BYTES;
+    remote->held_room = held_limit(remote, PIECE_BYTES) / PIECE_BYTES;
     remote->held = calloc((size_t)remote->held_room, sizeof *remote->held);
     if (!remote->held) {
         data_remote_free(remote);

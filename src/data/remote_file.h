@@ -5,7 +5,7 @@
 #include "data/data_file.h"
 
 struct remote_file;
-/* *out NULL and LS_OK: the server has none. *bytes = how many it has. */
+/* *out NULL and LS_OK: the server has none. *bytes = how many it has. url outlives the file. */
 int remote_file_open(const char *url, struct data_remote *remote, struct remote_file **out,
                      int64_t *bytes, struct ls_error *error);
 void remote_file_close(struct remote_file *file);
