@@ -10,53 +10,23 @@
 enum {
     CACHE_SETS = 1 << 15,
     CACHE_WAYS = 2, /* of a set, the one that was used last is first */
-    CACHE_BYTES_MAX = 24,
+    CACHE_BYTES_MAX = DATA_KEY_BYTES_MAX,
     CACHE_IDS_MAX = 9,
     SHORT_MAX = 48, /* up to here looking for the least rank costs less than a heap */
 };
 
-/* The bytes of a piece, of which there are 1 to CACHE_BYTES_MAX: equal keys of equal lengths are
- * equal pieces. */
-struct key {
-    uint64_t word[3];
-};
 /* One cache line. */
 struct data_piece {
-    struct key key;
+    struct data_key key;
     uint8_t bytes_count; /* 0: empty */
     uint8_t ids_count;
     int32_t ids[CACHE_IDS_MAX];
 };
 _Static_assert(sizeof(struct data_piece) == 64, "a cached piece is one cache line");
 
-static inline uint64_t load8(const unsigned char *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    return word;
-}
-
-static inline uint64_t load4(const unsigned char *at)
-{
-    uint32_t word;
-    memcpy(&word, at, sizeof word);
-    return word;
-}
-
-/* Loads overlap, so that nothing behind the piece is read. */
-static inline struct key key_of(const unsigned char *piece, size_t bytes)
-{
-    if (bytes >= 8)
-        return (struct key){
-            {load8(piece), load8(piece + bytes - 8), bytes > 16 ? load8(piece + 8) : 0}};
-    if (bytes >= 4)
-        return (struct key){{load4(piece), load4(piece + bytes - 4), 0}};
-    return (struct key){{piece[0], (uint64_t)piece[bytes / 2] << 8 | piece[bytes - 1], 0}};
-}
-
 /* The set of a key. */
 static inline struct data_piece *set_of(const struct data_bpe_scratch *scratch,
-                                        const struct key *key, size_t bytes)
+                                        const struct data_key *key, size_t bytes)
 {
     uint64_t hash = key->word[0] * 0x9e3779b97f4a7c15u ^ key->word[1] * 0xc2b2ae3d27d4eb4fu ^
                     key->word[2] * 0x165667b19e3779f9u ^ bytes;
@@ -64,7 +34,8 @@ static inline struct data_piece *set_of(const struct data_bpe_scratch *scratch,
     return &scratch->cache[(hash >> 40) % CACHE_SETS * CACHE_WAYS];
 }
 
-static inline bool is_cached(const struct data_piece *slot, const struct key *key, size_t bytes)
+static inline bool is_cached(const struct data_piece *slot, const struct data_key *key,
+                             size_t bytes)
 {
     return slot->bytes_count == bytes && slot->key.word[0] == key->word[0] &&
            slot->key.word[1] == key->word[1] && slot->key.word[2] == key->word[2];
@@ -331,7 +302,7 @@ static int encode_new(const struct data_bpe *bpe, struct data_bpe_scratch *scrat
     out->count += count;
     if (set && count <= CACHE_IDS_MAX && unknown == scratch->unknown) {
         memmove(set + 1, set, (CACHE_WAYS - 1) * sizeof *set);
-        set->key = key_of(piece.bytes, piece.count);
+        set->key = data_key_of(piece.bytes, piece.count);
         set->bytes_count = (uint8_t)piece.count;
         set->ids_count = (uint8_t)count;
         memcpy(set->ids, ids, (size_t)count * sizeof *ids);
@@ -349,7 +320,7 @@ int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch
         return status;
     struct data_piece *set = NULL;
     if (bytes <= CACHE_BYTES_MAX) {
-        const struct key key = key_of(piece, bytes);
+        const struct data_key key = data_key_of(piece, bytes);
         set = set_of(scratch, &key, bytes);
         for (int way = 0; way < CACHE_WAYS; way++)
             if (is_cached(&set[way], &key, bytes)) {

@@ -174,14 +174,8 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
 
 static bool named_jsonl(const char *path)
 {
-    static const char *const suffixes[] = {".jsonl", ".jsonl.gz", ".jsonl.zst"};
-    size_t length = strlen(path);
-    for (int i = 0; i < 3; i++) {
-        size_t tail = strlen(suffixes[i]);
-        if (length >= tail && strcmp(path + length - tail, suffixes[i]) == 0)
-            return true;
-    }
-    return false;
+    return ls_path_ends(path, ".jsonl") || ls_path_ends(path, ".jsonl.gz") ||
+           ls_path_ends(path, ".jsonl.zst");
 }
 
 /* Bytes that the source has next, for all to see how far it is. */

@@ -263,9 +263,29 @@ static int next_part(struct data_corpus_output *output, int64_t part, struct ls_
     return status;
 }
 
-int data_corpus_output_put(struct data_corpus_output *output, const struct data_document *document,
-                           const char *why, size_t bytes, struct ls_error *error)
+struct removal {
+    const struct data_corpus_output *output;
+    const struct data_document *document;
+    ls_writer *why;
+    const void *context;
+};
+
+static int write_removal(const void *context, FILE *file, struct ls_error *error)
 {
+    const struct removal *removal = context;
+    char place[PATH_MAX + 32];
+    data_place_text(removal->output->corpus, removal->document->place, place);
+    fprintf(file, "{\"number\": %lld, \"document\": ", (long long)removal->document->number);
+    ls_json_string(file, place, strlen(place));
+    return removal->why(removal->context, file, error);
+}
+
+int data_corpus_output_put(struct data_corpus_output *output, const struct data_document *document,
+                           ls_writer *why, const void *context, struct ls_error *error)
+{
+    const struct removal removal = {output, document, why, context};
+    char *line = NULL;
+    size_t bytes;
     int64_t part = document->number / output->part_documents;
     int status = LS_OK;
     if (output->folder && part < output->parts)
@@ -274,7 +294,10 @@ int data_corpus_output_put(struct data_corpus_output *output, const struct data_
         status = next_part(output, part, error);
     if (!status && !why)
         return data_document_put(document, output->config->json_key, &output->kept, error);
-    if (!status && output->removed_open && ls_atomic_file_write(&output->removed, why, bytes))
+    if (!status && output->removed_open)
+        status = ls_text_write(write_removal, &removal, &line, &bytes, error);
+    if (line && ls_atomic_file_write(&output->removed, line, bytes))
         status = ls_error_set(error, output->removed.error.code, "%s", output->removed.error.text);
+    free(line);
     return status;
 }

@@ -58,10 +58,10 @@ int data_corpus_output_open(struct data_corpus_output *output,
                             const struct ls_corpus_config *config, const struct data_corpus *corpus,
                             const char *list, const char *job, int64_t *skip,
                             struct ls_error *error);
-/* The document remains (why NULL), or is removed: why[bytes] is a line for the list. Nothing
- * happens if its part is there. */
+/* The document remains (why NULL), or is removed: why writes the members of its object in the list
+ * that follow its number and its name. Nothing happens if its part is there. */
 int data_corpus_output_put(struct data_corpus_output *output, const struct data_document *document,
-                           const char *why, size_t bytes, struct ls_error *error);
+                           ls_writer *why, const void *context, struct ls_error *error);
 /* Gives the last files their names. */
 int data_corpus_output_commit(struct data_corpus_output *output, struct ls_error *error);
 void data_corpus_output_release(struct data_corpus_output *output);

@@ -119,7 +119,6 @@ static void exact_release(struct exact *exact)
 /* A removed document, and the one that it repeats; values of its hashes are equal, of all if -1. */
 struct repeat {
     const struct dedup *dedup;
-    const struct data_document *document;
     const struct data_origin *of;
     int values;
 };
@@ -129,9 +128,6 @@ static int write_repeat(const void *context, FILE *file, struct ls_error *error)
     const struct repeat *repeat = context;
     char place[PATH_MAX + 32];
     (void)error;
-    data_place_text(repeat->dedup->corpus, repeat->document->place, place);
-    fprintf(file, "{\"number\": %lld, \"document\": ", (long long)repeat->document->number);
-    ls_json_string(file, place, strlen(place));
     data_place_text(repeat->dedup->corpus, repeat->of->place, place);
     fprintf(file, ", \"kept_number\": %lld, \"kept\": ", (long long)repeat->of->number);
     ls_json_string(file, place, strlen(place));
@@ -146,16 +142,10 @@ static int write_repeat(const void *context, FILE *file, struct ls_error *error)
 static int remove_document(struct dedup *dedup, const struct data_document *document, int64_t of,
                            int values, struct ls_error *error)
 {
-    const struct repeat repeat = {dedup, document, &dedup->exact.origins[of], values};
-    char *line = NULL;
-    size_t bytes = 0;
+    const struct repeat repeat = {dedup, &dedup->exact.origins[of], values};
     *(values < 0 ? &dedup->report->exact : &dedup->report->near) += 1;
     dedup->report->corpus.removed++;
-    int status = ls_text_write(write_repeat, &repeat, &line, &bytes, error);
-    if (!status)
-        status = data_corpus_output_put(&dedup->output, document, line, bytes, error);
-    free(line);
-    return status;
+    return data_corpus_output_put(&dedup->output, document, write_repeat, &repeat, error);
 }
 
 static int keep_document(struct dedup *dedup, const struct data_document *document,
@@ -173,7 +163,7 @@ static int keep_document(struct dedup *dedup, const struct data_document *docume
     }
     if (!status)
         status = exact_add(exact, document, judged->digest, error);
-    return status ? status : data_corpus_output_put(&dedup->output, document, NULL, 0, error);
+    return status ? status : data_corpus_output_put(&dedup->output, document, NULL, NULL, error);
 }
 
 static int decide(void *user, const struct data_document *document, struct ls_error *error)

@@ -155,21 +155,17 @@ static bool fails(const struct ls_filter *filter, const struct judged *judged, i
 }
 
 struct removal {
-    const struct filtering *filtering;
-    const struct data_document *document;
+    const struct ls_filter *filter;
+    const struct judged *judged;
     int first;
 };
 
 static int write_removal(const void *context, FILE *file, struct ls_error *error)
 {
     const struct removal *removal = context;
-    const struct ls_filter *filter = removal->filtering->filter;
-    const struct judged *judged = removal->document->result;
-    char place[PATH_MAX + 32];
+    const struct ls_filter *filter = removal->filter;
+    const struct judged *judged = removal->judged;
     (void)error;
-    data_place_text(removal->filtering->corpus, removal->document->place, place);
-    fprintf(file, "{\"number\": %lld, \"document\": ", (long long)removal->document->number);
-    ls_json_string(file, place, strlen(place));
     fputs(", \"rules\": \"", file);
     for (int i = removal->first; i < FILTER_RULES; i++)
         if (fails(filter, judged, i))
@@ -183,23 +179,17 @@ static int decide(void *user, const struct data_document *document, struct ls_er
 {
     struct filtering *f = user;
     const struct judged *judged = document->result;
-    struct removal removal = {f, document, -1};
+    struct removal removal = {f->filter, judged, -1};
     for (int i = FILTER_RULES; i-- > 0;)
         if (fails(f->filter, judged, i)) {
             removal.first = i;
             f->report->failed[i]++;
         }
     if (removal.first < 0)
-        return data_corpus_output_put(&f->output, document, NULL, 0, error);
+        return data_corpus_output_put(&f->output, document, NULL, NULL, error);
     f->report->first[removal.first]++;
     f->report->corpus.removed++;
-    char *line = NULL;
-    size_t bytes = 0;
-    int status = ls_text_write(write_removal, &removal, &line, &bytes, error);
-    if (!status)
-        status = data_corpus_output_put(&f->output, document, line, bytes, error);
-    free(line);
-    return status;
+    return data_corpus_output_put(&f->output, document, write_removal, &removal, error);
 }
 
 /* ---- parts that are there -------------------------------------------------------------------- */

@@ -26,16 +26,10 @@ struct slot {
  * There is one slot more than depth: the one that the caller still reads. */
 struct ls_loader {
     struct ls_loader_config config;
-    int32_t *tokens;            /* all slots' memory */
-    int32_t *starts;            /* and that of packed samples */
-    struct ls_sample_run *runs; /* all slots' */
-    int64_t *counted;           /* all slots' */
-    float *weights;             /* all slots', where a store has any: and of one whole sequence */
-    float *whole_weights;
-    struct ls_exact_sum *sums; /* all slots' */
-    bool weighted;
-    int32_t *whole; /* [2, sequence_tokens] one sequence before it is cut into segments */
-    int64_t row;    /* tokens handed out of a sequence */
+    bool weighted;        /* a store has weights */
+    int32_t *whole;       /* [2, sequence_tokens] one sequence before it is cut into segments */
+    float *whole_weights; /* [sequence_tokens] its weights */
+    int64_t row;          /* tokens handed out of a sequence */
     struct slot *slots;
     int slots_count;
     bool elsewhere; /* what a store reads is */
@@ -180,62 +174,50 @@ static int start_thread(struct ls_loader *loader, struct ls_error *error)
 }
 
 /* batch: the tokens of one. */
-static int take_weights(struct ls_loader *loader, size_t batch, struct ls_error *error)
+static bool slot_memory(const struct ls_loader *loader, struct slot *slot, size_t batch)
 {
-    size_t slots = (size_t)loader->slots_count;
-    size_t sources = (size_t)ls_blend_sources(loader->config.blend);
-    if (!loader->weighted)
-        return LS_OK;
-    loader->weights = calloc(slots * batch, sizeof *loader->weights);
-    loader->whole_weights =
-        calloc((size_t)loader->config.sequence_tokens, sizeof *loader->whole_weights);
-    loader->sums = calloc(slots * sources, sizeof *loader->sums);
-    if (!loader->weights || !loader->whole_weights || !loader->sums)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of tokens");
-    for (size_t i = 0; i < slots; i++) {
-        loader->slots[i].weights = loader->weights + i * batch;
-        loader->slots[i].sum = loader->sums + i * sources;
+    const struct ls_loader_config *config = &loader->config;
+    size_t sequences = (size_t)config->sequences_max, tokens = (size_t)config->sequence_tokens;
+    size_t sources = (size_t)ls_blend_sources(config->blend);
+    bool packed = ls_token_store_packed(config->stores[0]);
+    slot->runs = malloc(sequences * sizeof *slot->runs);
+    slot->counted = calloc(sources, sizeof *slot->counted);
+    slot->inputs = calloc(2 * batch, sizeof *slot->inputs);
+    slot->targets = slot->inputs ? slot->inputs + batch : NULL;
+    if (loader->weighted) {
+        slot->weights = calloc(batch, sizeof *slot->weights);
+        slot->sum = calloc(sources, sizeof *slot->sum);
     }
-    return LS_OK;
+    if (packed)
+        slot->starts = calloc(sequences * tokens, sizeof *slot->starts);
+    return slot->runs && slot->counted && slot->inputs && (slot->starts || !packed) &&
+           ((slot->weights && slot->sum) || !loader->weighted);
 }
 
 static int take_memory(struct ls_loader *loader, struct ls_error *error)
 {
     const struct ls_loader_config *config = &loader->config;
-    size_t batch, all, runs, slots = (size_t)config->depth + 1;
+    size_t batch, all, runs, tokens = (size_t)config->sequence_tokens;
+    size_t slots = (size_t)config->depth + 1;
     loader->row = config->segment_count ? 0 : config->sequence_tokens;
     for (int i = 0; i < config->segment_count; i++)
         loader->row += config->segments[i].count;
     if (!ls_size_mul((size_t)config->sequences_max, (size_t)loader->row, &batch) ||
         !ls_size_mul(batch, 2 * slots * sizeof(int32_t), &all) ||
-        !ls_size_mul((size_t)config->sequences_max, slots * sizeof *loader->runs, &runs))
+        !ls_size_mul((size_t)config->sequences_max, slots * sizeof(struct ls_sample_run), &runs))
         return ls_error_set(error, LS_EINVAL, "loader: %d batches of %lld x %lld tokens",
                             config->depth, (long long)config->sequences_max,
                             (long long)loader->row);
-    loader->slots_count = (int)slots;
     loader->slots = calloc(slots, sizeof *loader->slots);
-    loader->tokens = malloc(all);
-    loader->runs = malloc(runs);
-    loader->whole = calloc(2 * (size_t)config->sequence_tokens, sizeof *loader->whole);
-    size_t sources = (size_t)ls_blend_sources(config->blend);
-    loader->counted = calloc(slots * sources, sizeof *loader->counted);
-    if (!loader->slots || !loader->tokens || !loader->runs || !loader->whole || !loader->counted)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all + runs);
-    memset(loader->tokens, 0, all);
-    size_t whole = (size_t)(config->sequences_max * config->sequence_tokens);
-    if (ls_token_store_packed(config->stores[0])) {
-        loader->starts = calloc(slots * whole, sizeof *loader->starts);
-        if (!loader->starts)
-            return ls_error_set(error, LS_ENOMEM, "no memory for the starts of documents");
-    }
-    for (size_t i = 0; i < slots; i++) {
-        loader->slots[i].starts = loader->starts ? loader->starts + i * whole : NULL;
-        loader->slots[i].counted = loader->counted + i * sources;
-        loader->slots[i].runs = loader->runs + i * (size_t)config->sequences_max;
-        loader->slots[i].inputs = loader->tokens + 2 * i * batch;
-        loader->slots[i].targets = loader->slots[i].inputs + batch;
-    }
-    return take_weights(loader, batch, error);
+    loader->whole = calloc(2 * tokens, sizeof *loader->whole);
+    loader->whole_weights = calloc(tokens, sizeof *loader->whole_weights);
+    bool there = loader->slots && loader->whole && loader->whole_weights;
+    loader->slots_count = loader->slots ? (int)slots : 0;
+    for (size_t i = 0; i < slots && there; i++)
+        there = slot_memory(loader, &loader->slots[i], batch);
+    return there
+               ? LS_OK
+               : ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all + runs);
 }
 
 int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
@@ -280,14 +262,17 @@ void ls_loader_free(struct ls_loader *loader)
     }
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->mutex);
-    free(loader->tokens);
-    free(loader->starts);
-    free(loader->runs);
-    free(loader->counted);
-    free(loader->weights);
-    free(loader->whole_weights);
-    free(loader->sums);
+    for (int i = 0; i < loader->slots_count; i++) {
+        struct slot *slot = &loader->slots[i];
+        free(slot->runs);
+        free(slot->counted);
+        free(slot->inputs);
+        free(slot->weights);
+        free(slot->sum);
+        free(slot->starts);
+    }
     free(loader->whole);
+    free(loader->whole_weights);
     free(loader->slots);
     free(loader);
 }
@@ -358,26 +343,28 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
     return LS_OK;
 }
 
-const int64_t *ls_loader_counted(const struct ls_loader *loader)
+static const struct slot *taken_slot(const struct ls_loader *loader)
 {
     LS_ASSERT(loader->taken > 0);
-    return loader->slots[(loader->taken - 1) % loader->slots_count].counted;
+    return &loader->slots[(loader->taken - 1) % loader->slots_count];
+}
+
+const int64_t *ls_loader_counted(const struct ls_loader *loader)
+{
+    return taken_slot(loader)->counted;
 }
 
 const float *ls_loader_weights(const struct ls_loader *loader)
 {
-    LS_ASSERT(loader->taken > 0);
-    return loader->slots[(loader->taken - 1) % loader->slots_count].weights;
+    return taken_slot(loader)->weights;
 }
 
 const struct ls_exact_sum *ls_loader_weight_sums(const struct ls_loader *loader)
 {
-    LS_ASSERT(loader->taken > 0);
-    return loader->slots[(loader->taken - 1) % loader->slots_count].sum;
+    return taken_slot(loader)->sum;
 }
 
 const int32_t *ls_loader_starts(const struct ls_loader *loader)
 {
-    LS_ASSERT(loader->taken > 0);
-    return loader->slots[(loader->taken - 1) % loader->slots_count].starts;
+    return taken_slot(loader)->starts;
 }

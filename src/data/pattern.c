@@ -61,13 +61,7 @@ static int refuse(const struct translation *t, const char *what)
 
 static int put(struct translation *t, const char *text, size_t count)
 {
-    int status = data_text_reserve(&t->out, count + 1, t->error);
-    if (status)
-        return status;
-    memcpy(t->out.bytes + t->out.count, text, count);
-    t->out.count += count;
-    t->out.bytes[t->out.count] = '\0';
-    return LS_OK;
+    return data_text_put(&t->out, text, count, t->error);
 }
 
 static int put_text(struct translation *t, const char *text)

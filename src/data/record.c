@@ -158,16 +158,6 @@ static int find_text(json_t *record, const char *key, const char *hint, const ch
     return LS_OK;
 }
 
-static int append(struct ls_text *out, const char *text, size_t length, struct ls_error *error)
-{
-    int status = data_text_reserve(out, length, error);
-    if (!status && length > 0) {
-        memcpy(out->bytes + out->count, text, length);
-        out->count += length;
-    }
-    return status;
-}
-
 /* The object of a line, to be released. */
 static int parse(char *line, size_t length, json_t **record, struct ls_error *error)
 {
@@ -207,7 +197,7 @@ int data_record_any(char *line, size_t length, const char *key, struct ls_text *
         status = find_text(record, key, "the text under that key; --json-keys names another", &text,
                            &bytes, error);
     if (!status)
-        status = append(out, text, bytes, error);
+        status = data_text_put(out, text, bytes, error);
     json_decref(record);
     return status;
 }
@@ -261,7 +251,7 @@ int data_record_pair(char *line, size_t length, struct ls_text *out, struct data
         status = ls_error_set(error, LS_EDATA,
                               "the completion is empty: nothing of this example would count");
     for (int i = 0; i < 2 && !status; i++) {
-        status = append(out, text[i], bytes[i], error);
+        status = data_text_put(out, text[i], bytes[i], error);
         if (!status)
             status =
                 add_span(spans, &(struct data_span){out->count - begin, i == 1, i == 1}, error);
@@ -278,7 +268,7 @@ int data_record_chat(char *line, size_t length, const struct ls_chat *chat, stru
     soften(line, line + length, false);
     int status = ls_chat_examples(chat, line, length, &text, error);
     if (!status)
-        status = append(out, text.bytes, text.count, error);
+        status = data_text_put(out, text.bytes, text.count, error);
     for (int64_t i = 0; i < text.parts_count && !status; i++) {
         const struct ls_chat_part *part = &text.parts[i];
         status = add_span(spans, &(struct data_span){part->end, part->counts, part->ends_document},

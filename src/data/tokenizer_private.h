@@ -92,6 +92,23 @@ struct data_bpe {
 };
 enum { DATA_TOKEN_BYTES_MAX = 4096 };
 
+/* The bytes of a piece, of which there are 1 to DATA_KEY_BYTES_MAX: equal keys of equal lengths are
+ * equal pieces. word[2] is 0 up to 16 bytes. */
+enum { DATA_KEY_BYTES_MAX = 24 };
+struct data_key {
+    uint64_t word[3];
+};
+/* Loads overlap, so that nothing behind the piece is read. */
+static inline struct data_key data_key_of(const unsigned char *piece, size_t bytes)
+{
+    if (bytes >= 8)
+        return (struct data_key){{data_load_u64(piece), data_load_u64(piece + bytes - 8),
+                                  bytes > 16 ? data_load_u64(piece + 8) : 0}};
+    if (bytes >= 4)
+        return (struct data_key){{data_load_u32(piece), data_load_u32(piece + bytes - 4), 0}};
+    return (struct data_key){{piece[0], (uint64_t)piece[bytes / 2] << 8 | piece[bytes - 1], 0}};
+}
+
 /* What a file says of a model. */
 struct data_bpe_model {
     const char *name; /* of the file, for error texts */

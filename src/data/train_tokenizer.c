@@ -296,36 +296,24 @@ static int output_check(const char *output, const struct data_corpus *corpus,
 
 /* ---- the tokens to begin with ---------------------------------------------------------------- */
 
-/* The bytes that the characters of a special token stand for, if all of them stand for one: it is
- * the token that merges would make of these. Otherwise none. */
-static size_t special_bytes(const char *text, unsigned char *bytes)
-{
-    struct data_byte_map map;
-    size_t count = 0;
-    data_byte_map_init(&map);
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        size_t length;
-        uint32_t code = data_utf8_decode(at, &length);
-        if (code >= sizeof map.byte_of / sizeof *map.byte_of || map.byte_of[code] < 0)
-            return 0;
-        bytes[count++] = (unsigned char)map.byte_of[code];
-        at += length;
-    }
-    return count;
-}
-
+/* A special token whose characters all stand for bytes is the token that merges would make of
+ * these; another one has none. */
 static int tokens_begin(struct data_vocabulary *vocabulary,
                         const struct ls_train_tokenizer_config *config, struct ls_error *error)
 {
     struct data_byte_map map;
     int32_t id;
     int status = data_vocabulary_init(vocabulary, config->vocabulary, error);
+    data_byte_map_init(&map);
     for (int i = 0; i < config->special_count && !status; i++) {
         unsigned char bytes[SPECIAL_BYTES_MAX];
-        size_t count = special_bytes(config->special[i], bytes);
+        const char *text = config->special[i];
+        size_t count, length = strlen(text);
+        if (!data_byte_map_read(&map, (struct data_string){(const unsigned char *)text, length},
+                                bytes, &count))
+            count = 0;
         status = data_vocabulary_add(vocabulary, (struct data_string){bytes, count}, &id, error);
     }
-    data_byte_map_init(&map);
     for (size_t code = 0; code < sizeof map.byte_of / sizeof *map.byte_of && !status; code++) {
         unsigned char byte = (unsigned char)map.byte_of[code];
         if (map.byte_of[code] >= 0)

@@ -6,31 +6,14 @@
 
 enum { SLOTS_FIRST = 1 << 12 };
 
-static inline uint64_t load8(const unsigned char *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    return word;
-}
-
-/* Most words have few bytes: loads overlap, so that nothing behind the word is read. */
+/* Most words have few bytes. */
 static inline uint64_t hash_of(const unsigned char *bytes, size_t count)
 {
-    uint64_t a, b;
     if (count > 16)
         return ls_hash64(bytes, count, 0);
-    if (count >= 8) {
-        a = load8(bytes);
-        b = load8(bytes + count - 8);
-    } else if (count >= 4) {
-        a = data_load_u32(bytes);
-        b = data_load_u32(bytes + count - 4);
-    } else {
-        a = bytes[0];
-        b = (uint64_t)bytes[count / 2] << 8 | bytes[count - 1];
-    }
-    a = (a ^ count) * 0x9e3779b97f4a7c15u;
-    b = (b ^ a >> 29) * 0xd6e8feb86659fd93u;
+    const struct data_key key = data_key_of(bytes, count);
+    uint64_t a = (key.word[0] ^ count) * 0x9e3779b97f4a7c15u;
+    uint64_t b = (key.word[1] ^ a >> 29) * 0xd6e8feb86659fd93u;
     a ^= b;
     return (a ^ a >> 32) * 0xc2b2ae3d27d4eb4fu;
 }
