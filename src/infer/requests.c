@@ -25,6 +25,21 @@ struct reading {
     struct ls_error *error;
 };
 
+static int reading_open(struct reading *r)
+{
+    return r->by.tokenizer ? ls_encoder_new(r->by.tokenizer, &r->encoder, r->error) : LS_OK;
+}
+
+/* After a failure nothing of the requests is left. */
+static int reading_close(struct reading *r, int status)
+{
+    ls_token_list_release(&r->scratch);
+    ls_encoder_free(r->encoder);
+    if (status && r->out)
+        ls_requests_release(r->out);
+    return status;
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 static int tokens_append(struct reading *r, struct ls_token_list *list, const int32_t *ids,
@@ -36,6 +51,13 @@ static int tokens_append(struct reading *r, struct ls_token_list *list, const in
         list->ids[list->count++] = ids[i];
     }
     return LS_OK;
+}
+
+/* The id; -1 where value is no id of the model. */
+static int32_t id_of(const struct reading *r, const json_t *value)
+{
+    json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+    return id >= 0 && id < r->by.vocabulary ? (int32_t)id : -1;
 }
 
 /* A tokenizer that knows more than the model gives ids that the model has no row for. */
@@ -58,18 +80,13 @@ static int text_append(struct reading *r, struct ls_token_list *list, const char
 static int ids_append(struct reading *r, struct ls_token_list *list, const json_t *ids,
                       const char *key)
 {
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *value = json_array_get(ids, i);
-        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (id < 0 || id >= r->by.vocabulary)
-            return ls_error_set(r->error, LS_EDATA,
-                                "\"%s\", value %zu: expected token ids from 0 to %ld", key, i + 1,
-                                (long)r->by.vocabulary - 1);
-    }
     int status = LS_OK;
     for (size_t i = 0; i < json_array_size(ids) && !status; i++) {
-        int32_t id = (int32_t)json_integer_value(json_array_get(ids, i));
-        status = tokens_append(r, list, &id, 1);
+        int32_t id = id_of(r, json_array_get(ids, i));
+        status = id >= 0 ? tokens_append(r, list, &id, 1)
+                         : ls_error_set(r->error, LS_EDATA,
+                                        "\"%s\", value %zu: expected token ids from 0 to %ld", key,
+                                        i + 1, (long)r->by.vocabulary - 1);
     }
     return status;
 }
@@ -134,13 +151,14 @@ static int stop_add(struct reading *r, struct ls_text_request *request, const js
     return LS_OK;
 }
 
-static int stops_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+/* Where the text that is made ends. */
+static int limits_take(struct reading *r, struct ls_text_request *request, const json_t *record)
 {
     const json_t *value = json_object_get(record, "stop");
     size_t count = json_is_array(value) ? json_array_size(value) : 1;
-    int status = LS_OK;
-    if (!value)
-        return LS_OK;
+    int status = count_of(r, record, "max_tokens", &request->tokens_max);
+    if (status || !value)
+        return status;
     if (count > STOPS_MAX)
         return ls_error_set(r->error, LS_EDATA, "\"stop\": %zu texts, at most %d are taken", count,
                             STOPS_MAX);
@@ -174,9 +192,7 @@ static int prompt_take(struct reading *r, struct ls_text_request *request, const
     request->first = request->tokens.count;
     if (!status && request->tokens.count == 0)
         status = ls_error_set(r->error, LS_EDATA, "\"prompt\": expected at least one token");
-    if (!status)
-        status = count_of(r, record, "max_tokens", &request->tokens_max);
-    return status ? status : stops_take(r, request, record);
+    return status ? status : limits_take(r, request, record);
 }
 
 /* Both as text: encoded as one, of which the context's tokens are those that it has alone, as far
@@ -299,9 +315,7 @@ static int conversation_take(struct reading *r, struct ls_text_request *request,
         status = text_append(r, &request->tokens, text.bytes, text.count);
     ls_chat_text_release(&text);
     request->first = request->tokens.count;
-    if (!status)
-        status = count_of(r, record, "max_tokens", &request->tokens_max);
-    return status ? status : stops_take(r, request, record);
+    return status ? status : limits_take(r, request, record);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -396,7 +410,7 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
 {
     struct reading r = {.name = name, .kind = kind, .by = *reader, .out = out, .error = error};
     *out = (struct ls_text_requests){.listed = reader->listed ? name : NULL};
-    int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
+    int status = reading_open(&r);
     if (kind == LS_SCORES)
         r.by.encode = (struct ls_encode_options){0};
     if (r.by.chat)
@@ -412,11 +426,7 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
     if (!status && out->count == 0)
         status = ls_error_set(error, LS_EDATA, "%.300s holds no %s: expected one a line", name,
                               kind == LS_PROMPTS ? "prompts" : "requests");
-    ls_token_list_release(&r.scratch);
-    ls_encoder_free(r.encoder);
-    if (status)
-        ls_requests_release(out);
-    return status;
+    return reading_close(&r, status);
 }
 
 int ls_requests_read(const char *path, enum ls_request_kind kind,
@@ -439,15 +449,11 @@ int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
 {
     struct reading r = {.name = "", .by = *reader, .out = out, .error = error};
     *out = (struct ls_text_requests){0};
-    int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
+    int status = reading_open(&r);
     r.line = 1;
     if (!status)
         status = line_take(&r, text, strlen(text));
-    ls_token_list_release(&r.scratch);
-    ls_encoder_free(r.encoder);
-    if (status)
-        ls_requests_release(out);
-    return status;
+    return reading_close(&r, status);
 }
 
 /* The last token that is added needs no room. */
@@ -486,7 +492,7 @@ int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
     char *text = NULL;
     size_t bytes;
     *out = (struct ls_token_list){0};
-    int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
+    int status = reading_open(&r);
     if (!status)
         status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
     if (!status) {
@@ -498,12 +504,10 @@ int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
         if (status == LS_EDATA || status == LS_ECONFIG)
             ls_error_prefix(error, "%.300s", path);
     }
-    ls_token_list_release(&r.scratch);
-    ls_encoder_free(r.encoder);
     free(text);
     if (status)
         ls_token_list_release(out);
-    return status;
+    return reading_close(&r, status);
 }
 
 /* ---- tokens, one a line ---------------------------------------------------------------------- */
@@ -517,18 +521,14 @@ static int token_take(void *user, const char *line, size_t bytes)
 {
     struct token_lines *lines = user;
     struct reading *r = &lines->reading;
-    json_t *record, *id = NULL;
+    json_t *record;
     int status = object_of(r, line, bytes, &record);
-    if (!status)
-        id = json_object_get(record, "id");
-    if (!status && (!json_is_integer(id) || json_integer_value(id) < 0 ||
-                    json_integer_value(id) >= r->by.vocabulary))
+    int32_t id = id_of(r, json_object_get(record, "id"));
+    if (!status && id < 0)
         status = ls_error_set(r->error, LS_EDATA, "\"id\": expected a token id from 0 to %ld",
                               (long)r->by.vocabulary - 1);
-    if (!status) {
-        int32_t token = (int32_t)json_integer_value(id);
-        status = tokens_append(r, lines->out, &token, 1);
-    }
+    if (!status)
+        status = tokens_append(r, lines->out, &id, 1);
     json_decref(record);
     return status;
 }

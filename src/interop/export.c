@@ -3,6 +3,7 @@
 #include "interop/staging.h"
 
 #include <lockstep/base/meter.h>
+#include <lockstep/base/temporary.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -240,6 +241,21 @@ int out_append(void *user, const void *data, size_t bytes, struct ls_error *erro
     struct ls_atomic_file *file = user;
     int status = ls_atomic_file_write(file, data, bytes);
     return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
+}
+
+int out_single(struct exporting *ex, out_write_file *write, struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    int status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
+    if (status)
+        return status;
+    ls_atomic_file_hold(&file);
+    ex->report.files = 1;
+    status = write(ex, &file, error);
+    if (!status)
+        return ls_atomic_file_commit(&file, error);
+    ls_atomic_file_abort(&file);
+    return status;
 }
 
 int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char *path,

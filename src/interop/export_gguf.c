@@ -1,8 +1,6 @@
 /* A GGUF file: its head, made in memory, then each tensor as it comes. */
 #include "interop/gguf.h"
 
-#include <lockstep/base/temporary.h>
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,38 +105,23 @@ static void infos_write(const struct exporting *ex, FILE *stream)
                    offset);
 }
 
-struct head {
-    const struct exporting *ex;
-    const char *metadata;
-    size_t bytes;
-    uint64_t count;
-};
-
+/* How many metadata there are is known once they are written. */
 static int head_write(const void *context, FILE *stream, struct ls_error *error)
 {
-    const struct head *head = context;
-    (void)error;
+    const struct exporting *ex = context;
+    struct gguf_metadata metadata = {.stream = stream};
     fputs("GGUF", stream);
     gguf_write_u32(stream, GGUF_VERSION);
-    gguf_write_u64(stream, (uint64_t)head->ex->count + has_freqs(head->ex));
-    gguf_write_u64(stream, head->count);
-    fwrite(head->metadata, 1, head->bytes, stream);
-    infos_write(head->ex, stream);
-    return LS_OK;
-}
-
-struct metadata_job {
-    const struct exporting *ex;
-    uint64_t count;
-};
-
-static int metadata_write(const void *context, FILE *stream, struct ls_error *error)
-{
-    struct metadata_job *job = *(struct metadata_job *const *)context;
-    struct gguf_metadata metadata = {.stream = stream};
-    gguf_put_model(&metadata, job->ex);
-    int status = gguf_put_tokenizer(&metadata, job->ex, error);
-    job->count = metadata.count;
+    gguf_write_u64(stream, (uint64_t)ex->count + has_freqs(ex));
+    long count_at = ftell(stream);
+    gguf_write_u64(stream, 0);
+    gguf_put_model(&metadata, ex);
+    int status = gguf_put_tokenizer(&metadata, ex, error);
+    infos_write(ex, stream);
+    long end = ftell(stream);
+    fseek(stream, count_at, SEEK_SET);
+    gguf_write_u64(stream, metadata.count);
+    fseek(stream, end, SEEK_SET);
     return status;
 }
 
@@ -178,29 +161,15 @@ static int tensors_write(struct exporting *ex, struct ls_atomic_file *file, stru
     return status ? status : file_pad(file, error);
 }
 
-static int file_write(struct exporting *ex, const struct head *head, struct ls_error *error)
+static int file_write(struct exporting *ex, struct ls_atomic_file *file, struct ls_error *error)
 {
-    struct ls_atomic_file file;
     char *text;
     size_t bytes;
-    int status = ls_text_write(head_write, head, &text, &bytes, error);
-    if (status)
-        return status;
-    status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
-    bool open = !status;
-    if (open)
-        ls_atomic_file_hold(&file);
+    int status = ls_text_write(head_write, ex, &text, &bytes, error);
     if (!status)
-        status = out_append(&file, text, bytes, error);
-    if (!status)
-        status = tensors_write(ex, &file, error);
-    ex->report.files = 1;
-    if (!status)
-        status = ls_atomic_file_commit(&file, error);
-    else if (open)
-        ls_atomic_file_abort(&file);
+        status = out_append(file, text, bytes, error);
     free(text);
-    return status;
+    return status ? status : tensors_write(ex, file, error);
 }
 
 /* What llama.cpp computes without asking the file. */
@@ -269,9 +238,6 @@ static void window_warn(const struct exporting *ex)
 int export_gguf(struct exporting *ex, struct ls_error *error)
 {
     const struct ls_family *family = ls_family_of(ex->config.model.arch);
-    struct metadata_job job = {.ex = ex}, *pointer = &job;
-    struct head head = {.ex = ex};
-    char *text = NULL;
     json_t *description = json_object();
     if (!family->gguf.architecture) {
         json_decref(description);
@@ -287,14 +253,8 @@ int export_gguf(struct exporting *ex, struct ls_error *error)
         status = tensor_rename(ex, &ex->tensors[i], error);
     if (!status)
         status = head_add(ex, error);
-    if (!status)
-        fallback_warn(ex);
-    if (!status)
-        status = ls_text_write(metadata_write, &pointer, &text, &head.bytes, error);
-    head.metadata = text;
-    head.count = job.count;
-    if (!status)
-        status = file_write(ex, &head, error);
-    free(text);
-    return status;
+    if (status)
+        return status;
+    fallback_warn(ex);
+    return out_single(ex, file_write, error);
 }

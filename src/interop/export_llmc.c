@@ -2,8 +2,6 @@
 #include "interop/export_private.h"
 #include "interop/llmc_layout.h"
 
-#include <lockstep/base/temporary.h>
-
 #include <string.h>
 
 /* The GPT-2 that llm.c has, and nothing else. */
@@ -69,31 +67,24 @@ static struct out_tensor tensor_of(const struct exporting *ex, const struct llmc
     return tensor;
 }
 
-int export_llmc(struct exporting *ex, struct ls_error *error)
+static int file_write(struct exporting *ex, struct ls_atomic_file *file, struct ls_error *error)
 {
     int32_t header[LLMC_HEADER_INTS];
-    struct ls_atomic_file file;
-    int status = model_check(ex, error);
-    if (status)
-        return status;
     header_fill(ex, header);
-    status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
-    if (status)
-        return status;
-    ls_atomic_file_hold(&file);
-    status = out_append(&file, header, sizeof header, error);
+    int status = out_append(file, header, sizeof header, error);
     for (int a = 0; a < LLMC_ARRAYS; a++) {
         const struct llmc_array *array = &llmc_arrays[a];
         int64_t layers = array->layers ? ex->config.model.layers : 1;
         for (int64_t layer = 0; layer < layers && !status; layer++) {
             const struct out_tensor tensor = tensor_of(ex, array, layer, header);
-            status = out_write(ex, &tensor, out_append, &file, error);
+            status = out_write(ex, &tensor, out_append, file, error);
         }
     }
-    ex->report.files = 1;
-    status = pump_drain(&ex->pump, status, error);
-    if (!status)
-        return ls_atomic_file_commit(&file, error);
-    ls_atomic_file_abort(&file);
-    return status;
+    return pump_drain(&ex->pump, status, error);
+}
+
+int export_llmc(struct exporting *ex, struct ls_error *error)
+{
+    int status = model_check(ex, error);
+    return status ? status : out_single(ex, file_write, error);
 }

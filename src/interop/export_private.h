@@ -44,6 +44,10 @@ int out_write(struct exporting *ex, const struct out_tensor *tensor, pump_write 
 /* Such a put: user is a struct ls_atomic_file. */
 pump_write out_append;
 
+/* The one file of a format, which write fills: it appears complete or not at all. */
+typedef int out_write_file(struct exporting *ex, struct ls_atomic_file *file,
+                           struct ls_error *error);
+int out_single(struct exporting *ex, out_write_file *write, struct ls_error *error);
 /* Tensors [first, end) of the list as a file. */
 int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char *path,
                     struct ls_error *error);

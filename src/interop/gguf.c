@@ -35,7 +35,10 @@ void gguf_write_string(FILE *stream, const char *text, size_t bytes)
 
 static void key_write(struct gguf_metadata *metadata, const char *key, enum gguf_type type)
 {
-    gguf_write_string(metadata->stream, key, strlen(key));
+    const char *before = *key == '.' ? metadata->architecture : "";
+    gguf_write_u64(metadata->stream, strlen(before) + strlen(key));
+    fputs(before, metadata->stream);
+    fputs(key, metadata->stream);
     gguf_write_u32(metadata->stream, type);
     metadata->count++;
 }
@@ -156,10 +159,9 @@ static const struct ls_gguf_key other_keys[] = {
 static void keys_put(struct gguf_metadata *metadata, const struct exporting *ex,
                      const struct ls_gguf_key *rows)
 {
-    const char *architecture = ls_family_of(ex->config.model.arch)->gguf.architecture;
     for (; rows && rows->name; rows++) {
         char name[96], ours[64], text[LS_CONFIG_VALUE_BYTES];
-        snprintf(name, sizeof name, "%s.%s", architecture, rows->name);
+        snprintf(name, sizeof name, ".%s", rows->name);
         snprintf(ours, sizeof ours, "model.%s", rows->key);
         const struct ls_config_key *key = ls_config_key_of(ours);
         ls_config_value(&ex->config, key, text, sizeof text);
@@ -171,29 +173,22 @@ static void keys_put(struct gguf_metadata *metadata, const struct exporting *ex,
 }
 
 /* llama3's scaling is a tensor there (rope_freqs.weight). */
-static void scaling_put(struct gguf_metadata *metadata, const char *architecture,
-                        const struct ls_rope_scaling *scaling)
+static void scaling_put(struct gguf_metadata *metadata, const struct ls_rope_scaling *scaling)
 {
-    char name[96];
     bool linear = scaling->kind == LS_ROPE_LINEAR;
     if (scaling->factor <= 1 || scaling->kind == LS_ROPE_LLAMA3)
         return;
-    snprintf(name, sizeof name, "%s.rope.scaling.type", architecture);
-    gguf_put_string(metadata, name, linear ? "linear" : "yarn");
-    snprintf(name, sizeof name, "%s.rope.scaling.factor", architecture);
-    put_f32(metadata, name, scaling->factor);
+    gguf_put_string(metadata, ".rope.scaling.type", linear ? "linear" : "yarn");
+    put_f32(metadata, ".rope.scaling.factor", scaling->factor);
     if (linear)
         return;
-    snprintf(name, sizeof name, "%s.rope.scaling.original_context_length", architecture);
-    gguf_put_u32(metadata, name, (uint32_t)scaling->original_context);
-    snprintf(name, sizeof name, "%s.rope.scaling.yarn_beta_fast", architecture);
-    put_f32(metadata, name, scaling->beta_fast);
-    snprintf(name, sizeof name, "%s.rope.scaling.yarn_beta_slow", architecture);
-    put_f32(metadata, name, scaling->beta_slow);
+    gguf_put_u32(metadata, ".rope.scaling.original_context_length",
+                 (uint32_t)scaling->original_context);
+    put_f32(metadata, ".rope.scaling.yarn_beta_fast", scaling->beta_fast);
+    put_f32(metadata, ".rope.scaling.yarn_beta_slow", scaling->beta_slow);
     double usual = 0.1 * log(scaling->factor) + 1; /* is there already */
-    snprintf(name, sizeof name, "%s.rope.scaling.attn_factor", architecture);
     if (scaling->attention_factor > 0)
-        put_f32(metadata, name, (float)(scaling->attention_factor / usual));
+        put_f32(metadata, ".rope.scaling.attn_factor", (float)(scaling->attention_factor / usual));
 }
 
 void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex)
@@ -203,6 +198,7 @@ void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex)
     const struct ls_family_gguf *family = &ls_family_of(arch)->gguf;
     enum ls_dtype dtype = ex->export->dtype;
     const char *slash = strrchr(ex->source->path, '/');
+    metadata->architecture = family->architecture;
     gguf_put_string(metadata, "general.architecture", family->architecture);
     gguf_put_string(metadata, "general.type", "model");
     gguf_put_string(metadata, "general.name", slash && slash[1] ? slash + 1 : ex->source->path);
@@ -218,5 +214,5 @@ void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex)
     keys_put(metadata, ex, rotary ? rotary_keys : other_keys);
     keys_put(metadata, ex, family->keys);
     if (rotary)
-        scaling_put(metadata, family->architecture, &ex->config.model.rope_scaling);
+        scaling_put(metadata, &ex->config.model.rope_scaling);
 }

@@ -24,9 +24,11 @@ enum gguf_token {
     GGUF_BYTE = 6
 };
 
-/* Metadata that grows; keys are counted. A lack of memory shows when the stream is closed. */
+/* Metadata that grows; keys are counted. A lack of memory shows when the stream is closed. Before a
+ * key that begins with a dot the architecture is written. */
 struct gguf_metadata {
     FILE *stream;
+    const char *architecture;
     uint64_t count;
 };
 void gguf_put_u32(struct gguf_metadata *metadata, const char *key, uint32_t value);

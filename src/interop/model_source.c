@@ -15,27 +15,16 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool is_folder(const char *path)
-{
-    struct stat found;
-    return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
-}
-
 static bool is_hf(const char *path)
 {
     return interop_exists(path, "config.json") && !interop_exists(path, "config.yaml");
 }
 
-static bool is_file(const char *path)
-{
-    struct stat found;
-    return stat(path, &found) == 0 && S_ISREG(found.st_mode);
-}
-
 bool ls_model_is_foreign(const char *path)
 {
-    const char *dot = strrchr(path, '.');
-    return is_hf(path) || (is_file(path) && dot && !strcmp(dot, ".bin"));
+    struct stat found;
+    return is_hf(path) ||
+           (ls_path_ends(path, ".bin") && stat(path, &found) == 0 && S_ISREG(found.st_mode));
 }
 
 static int kind_of(struct ls_model_source *source, struct ls_error *error)
@@ -49,9 +38,10 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
                             "config.json, an llm.c model or a run",
                             source->path, hint);
     }
-    bool ours = is_folder(source->path) && !ls_checkpoint_run(source->path, run, NULL) &&
-                interop_exists(run, "config.yaml");
-    source->kind = ours ? &source_run : is_folder(source->path) ? &source_hf : &source_llmc;
+    bool folder = S_ISDIR(found.st_mode);
+    bool ours =
+        folder && !ls_checkpoint_run(source->path, run, NULL) && interop_exists(run, "config.yaml");
+    source->kind = ours ? &source_run : folder ? &source_hf : &source_llmc;
     if (source->kind == &source_hf && !is_hf(source->path))
         return ls_error_set(error, LS_ECONFIG,
                             "%.300s: holds neither config.json (of a model of Hugging Face's) nor "

@@ -11,14 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder above; "." for a bare name. */
-static void parent_of(const char *path, char parent[PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(parent, PATH_MAX, "%.*s", slash ? (int)ls_max(slash - path, 1) : 1,
-             slash ? path : ".");
-}
-
 static bool is_empty(const char *path)
 {
     DIR *directory = opendir(path);
@@ -77,7 +69,7 @@ int staging_commit(struct staging *staging, struct ls_error *error)
         status = ls_error_errno(error, failure, "%.300s: cannot rename into place", staging->path);
     if (!status)
         let_go(staging);
-    parent_of(staging->path, parent);
+    ls_path_parent(staging->path, parent);
     return status ? status : ls_directory_sync(parent, staging->fault, error);
 }
 
