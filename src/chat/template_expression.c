@@ -25,6 +25,13 @@ static void fail_at_token(struct chat_parser *p, const char *what)
     chat_parse_fail(p, token->at, "%s \"%.*s\" is not supported", what, CHAT_SHOWN(token->text));
 }
 
+/* One level deeper. */
+static void nest(struct chat_parser *p, size_t at)
+{
+    if (++p->nesting > CHAT_NESTING_MAX)
+        chat_parse_fail(p, at, "the expression is nested more than %d deep", CHAT_NESTING_MAX);
+}
+
 /* ---- lists ---------------------------------------------------------------------------------- */
 
 static void append(struct chat_parser *p, struct chat_node *node, struct chat_node **last,
@@ -148,8 +155,7 @@ static void macro_name_check(struct chat_parser *p)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         own |= chat_token_is(p, CHAT_WORD, names[i]);
     for (const struct chat_node *each = p->macro ? p->macro->second : NULL; each; each = each->next)
-        parameter |= each->text.count == p->token.text.count &&
-                     !memcmp(each->text.bytes, p->token.text.bytes, each->text.count);
+        parameter |= chat_same(each->text, p->token.text);
     if (p->macro && own && !parameter)
         fail_at_token(p, "a macro's variable");
 }
@@ -292,6 +298,7 @@ static struct chat_node *parse_filter(struct chat_parser *p, struct chat_node *f
 /* a is b, a is not b(c), a is b c, behind "is". */
 static struct chat_node *parse_test(struct chat_parser *p, struct chat_node *from)
 {
+    static const char *const behind[] = {"else", "or", "and", "if", "is", "in", "not"};
     size_t at = p->token.at;
     bool inverse = chat_token_take(p, CHAT_WORD, "not");
     const struct chat_builtin *test = chat_test_find(p->token.text);
@@ -303,10 +310,9 @@ static struct chat_node *parse_test(struct chat_parser *p, struct chat_node *fro
         node->text = p->token.text;
     }
     chat_token_expect(p, CHAT_WORD, NULL);
-    bool word = chat_token_is(p, CHAT_WORD, NULL) && !chat_token_is(p, CHAT_WORD, "else") &&
-                !chat_token_is(p, CHAT_WORD, "or") && !chat_token_is(p, CHAT_WORD, "and") &&
-                !chat_token_is(p, CHAT_WORD, "if") && !chat_token_is(p, CHAT_WORD, "is") &&
-                !chat_token_is(p, CHAT_WORD, "in") && !chat_token_is(p, CHAT_WORD, "not");
+    bool word = chat_token_is(p, CHAT_WORD, NULL);
+    for (int i = 0; i < 7; i++)
+        word &= !chat_token_is(p, CHAT_WORD, behind[i]);
     if (chat_token_take(p, CHAT_SIGN, "("))
         parse_arguments(p, node);
     else if (word || chat_token_is(p, CHAT_STRING_TOKEN, NULL) ||
@@ -334,8 +340,7 @@ static struct chat_node *parse_unary(struct chat_parser *p, bool with_filters)
 {
     size_t at = p->token.at;
     struct chat_node *node;
-    if (++p->nesting > CHAT_NESTING_MAX)
-        chat_parse_fail(p, at, "the expression is nested more than %d deep", CHAT_NESTING_MAX);
+    nest(p, at);
     if (chat_token_take(p, CHAT_SIGN, "-"))
         node = parse_over(p, CHAT_MINUS, at, parse_unary(p, false), NULL);
     else if (chat_token_take(p, CHAT_SIGN, "+"))
@@ -438,8 +443,7 @@ static struct chat_node *parse_not(struct chat_parser *p)
     size_t at = p->token.at;
     if (!chat_token_take(p, CHAT_WORD, "not"))
         return parse_comparison(p);
-    if (++p->nesting > CHAT_NESTING_MAX)
-        chat_parse_fail(p, at, "the expression is nested more than %d deep", CHAT_NESTING_MAX);
+    nest(p, at);
     struct chat_node *node = parse_over(p, CHAT_NOT, at, parse_not(p), NULL);
     p->nesting--;
     return node;
@@ -463,9 +467,7 @@ struct chat_node *chat_parse_alternative(struct chat_parser *p)
 
 struct chat_node *chat_parse_expression(struct chat_parser *p)
 {
-    if (++p->nesting > CHAT_NESTING_MAX)
-        chat_parse_fail(p, p->token.at, "the expression is nested more than %d deep",
-                        CHAT_NESTING_MAX);
+    nest(p, p->token.at);
     struct chat_node *node = chat_parse_alternative(p);
     for (size_t at = p->token.at; chat_token_take(p, CHAT_WORD, "if"); at = p->token.at) {
         node = parse_over(p, CHAT_TERNARY, at, node, chat_parse_alternative(p));

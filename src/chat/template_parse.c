@@ -181,7 +181,7 @@ static void parameter_check(struct chat_parser *p, const struct chat_node *node,
 {
     const struct chat_string name = parameter->text;
     for (const struct chat_node *each = node->second; each; each = each->next) {
-        if (each->text.count == name.count && !memcmp(each->text.bytes, name.bytes, name.count))
+        if (chat_same(each->text, name))
             chat_parse_fail(p, parameter->at, "the parameter \"%.*s\" already exists",
                             CHAT_SHOWN(name));
         if (each->first && !parameter->first)

@@ -183,10 +183,8 @@ static enum ending run_set(struct chat_run *run, const struct chat_node *node)
 static int argument_of(const struct chat_arguments *arguments, int place,
                        const struct chat_node *parameter)
 {
-    struct chat_string name = parameter->text;
     for (int i = arguments->positional; i < arguments->count; i++)
-        if (arguments->keyword[i].count == name.count &&
-            !memcmp(arguments->keyword[i].bytes, name.bytes, name.count))
+        if (chat_same(arguments->keyword[i], parameter->text))
             return i;
     return place < arguments->positional ? place : -1;
 }

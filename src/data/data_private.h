@@ -50,6 +50,19 @@ static inline uint64_t data_load_u64(const unsigned char *at)
     memcpy(&value, at, sizeof value);
     return value;
 }
+/* The number that so many hexadecimal digits are, -1 where one of them is none. */
+static inline int data_hex_at(const char *at, int digits)
+{
+    int number = 0;
+    for (int i = 0; i < digits && number >= 0; i++) {
+        int small = at[i] | 0x20;
+        int digit = at[i] >= '0' && at[i] <= '9'   ? at[i] - '0'
+                    : small >= 'a' && small <= 'f' ? small - 'a' + 10
+                                                   : -1;
+        number = digit < 0 ? -1 : number * 16 + digit;
+    }
+    return number;
+}
 /* What is known of a file of tokens. */
 struct data_tokens {
     enum ls_dtype dtype;

@@ -9,22 +9,13 @@ enum { BYTE_EOD = 256 };
 
 /* ---- what tokens stand for ------------------------------------------------------------------- */
 
-static int hexadecimal(unsigned char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
 /* The byte of <0xXX>; -1: the token is none. */
 static int byte_of(struct data_string token)
 {
     const unsigned char *t = token.bytes;
     if (token.count != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>')
         return -1;
-    int high = hexadecimal(t[3]), low = hexadecimal(t[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
+    return data_hex_at((const char *)t + 3, 2);
 }
 
 /* Writes what a token stands for; returns its bytes, at most (1 + bytes of `with`) times its own.

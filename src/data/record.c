@@ -16,17 +16,7 @@
 /* The code unit of \uXXXX at p, -1 where there is none. */
 static int escape_at(const char *p, const char *end)
 {
-    if (end - p < 6 || p[0] != '\\' || p[1] != 'u')
-        return -1;
-    int unit = 0;
-    for (int i = 2; i < 6; i++) {
-        const char *digits = "0123456789abcdef";
-        const char *digit = p[i] ? strchr(digits, p[i] | 0x20) : NULL;
-        if (!digit || (p[i] != *digit && (p[i] < 'A' || p[i] > 'F')))
-            return -1;
-        unit = unit * 16 + (int)(digit - digits);
-    }
-    return unit;
+    return end - p < 6 || p[0] != '\\' || p[1] != 'u' ? -1 : data_hex_at(p + 2, 4);
 }
 
 /* Behind the string that begins at p; half a surrogate pair becomes U+FFFD. */

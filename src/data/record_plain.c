@@ -40,19 +40,11 @@ static void skip_run(struct reader *r)
     r->p = p;
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'                     ? c - '0'
-           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                    : -1;
-}
-
 /* Behind the backslash: the character, as at most 3 bytes of UTF-8. */
 static int escape(struct reader *r, char out[3])
 {
     static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     const char *letter = r->p < r->end && *r->p ? strchr(letters, *r->p) : NULL;
-    int unit = 0;
     if (letter) {
         r->p++;
         out[0] = values[letter - letters];
@@ -62,10 +54,7 @@ static int escape(struct reader *r, char out[3])
         give_up(r);
         return 0;
     }
-    for (int i = 1; i < 5; i++) {
-        int digit = hex_digit(r->p[i]);
-        unit = digit < 0 || unit < 0 ? -1 : unit * 16 + digit;
-    }
+    int unit = data_hex_at(r->p + 1, 4);
     if (unit < 0 || (unit >= 0xd800 && unit <= 0xdfff)) {
         give_up(r);
         return 0;

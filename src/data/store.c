@@ -1,9 +1,8 @@
 /* Token stores: several files, wherever they lie, read as one stream. */
 #include "data/data_file.h"
 #include "data/data_private.h"
-#include "data/index_file.h"
+#include "data/store_files.h"
 #include "data/store_names.h"
-#include "data/weights_file.h"
 
 #include <lockstep/base/file.h>
 

@@ -16,6 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Of the names that a pattern, or a name, may be of. */
+enum { ENDINGS = 3 };
+static const char *const endings[ENDINGS] = {"", ".idx", ".bin"};
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
 static int no_memory(struct ls_error *error)
@@ -151,10 +155,9 @@ static int key_take(void *user, const char *key, uint64_t bytes, struct ls_error
  * match the dot. */
 static bool asked_for(const struct bucket_folder *f, const char *key)
 {
-    static const char *const endings[] = {"", ".idx", ".bin"};
     char pattern[PATH_MAX + 8];
     bool matches = !f->pattern[0] && key[strlen(f->prefix)] != '.';
-    for (size_t e = 0; e < sizeof endings / sizeof *endings && f->pattern[0]; e++) {
+    for (int e = 0; e < ENDINGS && f->pattern[0]; e++) {
         snprintf(pattern, sizeof pattern, "%s%s", f->pattern, endings[e]);
         matches |= fnmatch(pattern, key, FNM_PATHNAME | FNM_PERIOD) == 0;
     }
@@ -273,9 +276,8 @@ static int folder_add(struct store_names *names, const char *before, const char 
 static int pattern_add(struct store_names *names, const char *before, const char *pattern,
                        struct ls_error *error)
 {
-    static const char *const endings[] = {"", ".idx", ".bin"};
     int status = LS_OK, first = names->count;
-    for (size_t e = 0; e < sizeof endings / sizeof *endings && !status; e++) {
+    for (int e = 0; e < ENDINGS && !status; e++) {
         char path[PATH_MAX + 8];
         glob_t found;
         snprintf(path, sizeof path, "%.4000s%s", pattern, endings[e]);
@@ -292,10 +294,9 @@ static int pattern_add(struct store_names *names, const char *before, const char
 
 static bool exists(const char *name)
 {
-    static const char *const endings[] = {"", ".idx", ".bin"};
     char path[PATH_MAX + 8];
     bool found = false;
-    for (size_t e = 0; e < sizeof endings / sizeof *endings; e++) {
+    for (int e = 0; e < ENDINGS; e++) {
         snprintf(path, sizeof path, "%.4000s%s", name, endings[e]);
         found |= access(path, F_OK) == 0;
     }

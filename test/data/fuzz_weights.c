@@ -1,5 +1,5 @@
 /* A store's weights: any bytes, as those of a store of any number of tokens. */
-#include "data/weights_file.h"
+#include "data/store_files.h"
 
 #include <math.h>
 #include <stdlib.h>
