@@ -13,8 +13,12 @@
 /* Keys that say what is trained, or change no result. Every other one must be empty. */
 static const char harmless[] =
     "peft_type|task_type|base_model_name_or_path|revision|r|lora_alpha|lora_dropout|"
-    "target_modules|use_rslora|fan_in_fan_out|inference_mode|init_lora_weights|auto_mapping|"
-    "peft_version|runtime_config|loftq_config|megatron_core|qalora_group_size|ensure_weight_tying";
+    "target_modules|exclude_modules|layers_to_transform|layers_pattern|use_rslora|fan_in_fan_out|"
+    "inference_mode|init_lora_weights|auto_mapping|peft_version|runtime_config|loftq_config|"
+    "megatron_core|qalora_group_size|ensure_weight_tying";
+/* First values that leave the model as it is. With others PEFT changes its matrices (PiSSA, OLoRA,
+ * CorDA, LoftQ, LoRA-GA), also when it loads the adapters. */
+static const char plain_inits[] = "gaussian|eva|orthogonal|mica";
 
 static bool is_empty(const json_t *value)
 {
@@ -38,6 +42,14 @@ static int features_check(const json_t *description, const char *path, struct ls
                                 "key to be empty",
                                 path, name, interop_json_text(value).text);
     }
+    const json_t *init = json_object_get(description, "init_lora_weights");
+    if (json_is_string(init) && !ls_word_among(plain_inits, json_string_value(init)))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s: init_lora_weights = %s: such adapters belong to matrices that "
+                            "PEFT changes when it loads them: expected adapters of the model "
+                            "itself: save_pretrained makes them with "
+                            "path_initial_model_for_weight_conversion",
+                            path, interop_json_text(init).text);
     const json_t *type = json_object_get(description, "peft_type");
     if (!json_is_string(type) || strcmp(json_string_value(type), "LORA"))
         return ls_error_set(error, LS_ECONFIG, "%.300s: peft_type = %s: expected \"LORA\"", path,
@@ -45,16 +57,74 @@ static int features_check(const json_t *description, const char *path, struct ls
     return LS_OK;
 }
 
-/* "q_proj,v_proj". */
-static int targets_text(const json_t *targets, const char *path, char *text, size_t bytes,
-                        struct ls_error *error)
+/* What follows the last number between dots: "self_attn.q_proj" of
+ * "model.layers.0.self_attn.q_proj"; all of a name that has none. */
+static const char *within_block(const char *name)
 {
+    const char *within = name;
+    for (const char *part = name, *dot; (dot = strchr(part, '.')); part = dot + 1)
+        if (dot > part && strspn(part, "0123456789") == (size_t)(dot - part))
+            within = dot + 1;
+    return within;
+}
+
+/* "self_attn.q_proj,mlp.up_proj", of the tensors' names: whatever pattern chose them, they are what
+ * is there. */
+static int targets_found(const char *folder, char *text, size_t bytes, struct ls_error *error)
+{
+    char path[PATH_MAX], name[LS_PARAM_NAME_MAX + 64];
+    struct ls_safetensors *file = NULL;
     size_t used = 0;
-    const char *word = json_string_value(targets);
-    if (word && !strcmp(word, "all-linear")) {
-        snprintf(text, bytes, "all");
-        return LS_OK;
+    int status = ls_path_inside(path, folder, WEIGHTS, error);
+    if (!status)
+        status = ls_safetensors_open(&file, path, error);
+    *text = '\0';
+    for (size_t t = 0; !status && used < bytes && t < ls_safetensors_count(file); t++) {
+        snprintf(name, sizeof name, "%s", ls_safetensors_at(file, t)->name);
+        char *end = strstr(name, ".lora_");
+        if (end)
+            *end = '\0'; /* others belong to no target: peft_check names them */
+        if (end && !ls_word_among(text, within_block(name)))
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? "|" : "",
+                                     within_block(name));
     }
+    ls_safetensors_close(file);
+    for (char *c = text; (c = strchr(c, '|'));)
+        *c = ',';
+    return status || (used > 0 && used < bytes)
+               ? status
+               : ls_error_set(error, LS_ECONFIG,
+                              "%.300s: expected tensors of adapters, lora_A and "
+                              "lora_B, of a few matrices in each block",
+                              path);
+}
+
+/* Target_modules of every block: a list of names without a block's number, and nothing left out. */
+static bool names_of_all_blocks(const json_t *description)
+{
+    static const char *const fewer[] = {"exclude_modules", "layers_to_transform"};
+    const json_t *targets = json_object_get(description, "target_modules");
+    for (size_t i = 0; i < sizeof fewer / sizeof *fewer; i++) {
+        const json_t *value = json_object_get(description, fewer[i]);
+        if (value && (json_is_integer(value) || !is_empty(value)))
+            return false;
+    }
+    for (size_t i = 0; i < json_array_size(targets); i++) {
+        const char *word = json_string_value(json_array_get(targets, i));
+        if (word && within_block(word) != word)
+            return false;
+    }
+    return json_is_array(targets);
+}
+
+/* "q_proj,v_proj". */
+static int targets_text(const struct interop_keys *keys, char *text, size_t bytes)
+{
+    const json_t *targets = json_object_get(keys->description, "target_modules");
+    const char *word = json_string_value(targets);
+    size_t used = 0;
+    if (word || (json_array_size(targets) > 0 && !names_of_all_blocks(keys->description)))
+        return targets_found(keys->config->lora.from, text, bytes, keys->error);
     for (size_t i = 0; i < json_array_size(targets) && used < bytes; i++) {
         word = json_string_value(json_array_get(targets, i));
         used +=
@@ -62,10 +132,10 @@ static int targets_text(const json_t *targets, const char *path, char *text, siz
     }
     return used > 0 && used < bytes
                ? LS_OK
-               : ls_error_set(error, LS_ECONFIG,
-                              "%.300s: target_modules = %s: expected a list of names, or "
+               : ls_error_set(keys->error, LS_ECONFIG,
+                              "%.300s: target_modules = %s: expected a list of names, a pattern or "
                               "\"all-linear\"",
-                              path, interop_json_text(targets).text);
+                              keys->name, interop_json_text(targets).text);
 }
 
 /* rsLoRA (Kalajdzievski 2023) counts adapters alpha / sqrt(rank) times. */
@@ -91,8 +161,7 @@ static int keys_set(struct interop_keys *keys, const struct ls_log *log)
     if (!status)
         status = interop_key_set(keys, "lora.alpha", text, "lora_alpha");
     if (!status)
-        status = targets_text(json_object_get(d, "target_modules"), keys->name, text, sizeof text,
-                              keys->error);
+        status = targets_text(keys, text, sizeof text);
     return status ? status : interop_key_set(keys, "lora.targets", text, "target_modules");
 }
 
@@ -144,7 +213,7 @@ int peft_locate(const struct ls_model_source *source, const struct ls_param *par
     if (!view)
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: tensor %.100s %s is missing: the adapters are of another "
-                            "model, or of other target_modules",
+                            "model, or not of every block",
                             path, name, ls_shape_text(2, shape).text);
     if (view->dims != 2 || view->shape[0] != shape[0] || view->shape[1] != shape[1])
         return ls_error_set(error, LS_ECKPT,

@@ -242,6 +242,46 @@ CASE_WITH(test_from_adapted, tokens_setup, scratch_teardown)
     assert_string_equal(hash, trained(*state, "b", "%s", words));
 }
 
+/* However target_modules says it, the tensors show which matrices have adapters. */
+CASE_WITH(test_targets_that_patterns_choose, tokens_setup, scratch_teardown)
+{
+    static const struct {
+        const char *key, *value;
+    } said[] = {
+        {"target_modules", "\"all-linear\""},
+        {"target_modules", "\".*(q|down)_proj\""},
+        {"target_modules",
+         "[\"model.layers.0.self_attn.q_proj\", \"model.layers.0.mlp.down_proj\", "
+         "\"model.layers.1.self_attn.q_proj\", "
+         "\"model.layers.1.mlp.down_proj\"]"},
+        {"exclude_modules", "[\"lm_head\"]"},
+        {"layers_to_transform", "[0, 1]"},
+    };
+    const char *directory = *state;
+    char hash[33], words[2 * PATH], run[64];
+    adapters_make(directory, "llama_tiny", "adapters", "q_proj,down_proj");
+    const char *path = scratch_path(directory, "adapters/adapter_config.json");
+    char *good = scratch_read(path, NULL);
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/adapters train.steps=2",
+             directory, directory);
+    snprintf(hash, sizeof hash, "%s", trained(directory, "plain", "%s", words));
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        path = scratch_path(directory, "adapters/adapter_config.json");
+        scratch_write(path, good, strlen(good));
+        json_edit(path, said[i].key, said[i].value);
+        snprintf(run, sizeof run, "said%zu", i);
+        assert_string_equal(hash, trained(directory, run, "%s", words));
+    }
+    free(good);
+    adapters_change(directory, "adapters", &(struct change){.away = "layers.1.self_attn.q_proj"});
+    train_refused(directory, words,
+                  "lora_A.weight [3, 32] is missing: the adapters are of another "
+                  "model, or not of every block");
+    struct change none = {.away = "lora_"};
+    adapters_change(directory, "adapters", &none);
+    train_refused(directory, words, "expected tensors of adapters, lora_A and lora_B");
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
@@ -255,7 +295,9 @@ CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
         {"r", "\"three\"", "expected numbers above 0"},
         {"r", "2.5", "r = 2.5"},
         {"lora_alpha", NULL, "expected numbers above 0"},
-        {"target_modules", "\".*q_proj\"", "expected a list of names, or \"all-linear\""},
+        {"target_modules", "3", "expected a list of names, a pattern or \"all-linear\""},
+        {"init_lora_weights", "\"pissa_niter_4\"", "init_lora_weights = \"pissa_niter_4\": such"},
+        {"init_lora_weights", "\"olora\"", "matrices that PEFT changes when it loads them"},
         {"target_modules", "[\"q_proj\", 3]", "has no matrix \"?\""},
         {"target_modules", "[\"q_proj\", \"lm_head\"]", "has no matrix \"lm_head\": expected all"},
         {"use_dora", "true", "use_dora = true: such adapters are not supported"},
