@@ -52,11 +52,14 @@ int ls_tokenizer_settings_read(const char *directory, char path[PATH_MAX], struc
                                struct ls_error *error);
 
 enum { LS_CHAT_TEMPLATE_BYTES_MAX = 1 << 20 };
-/* directory holds tokenizer_config.json: its chat_template (of several, the one named "default"),
- * or chat_template.jinja beside it, and its special tokens (ls_tokenizer_settings_read). file,
- * unless NULL, holds the template in place of these; then directory may be NULL or have no
- * tokenizer_config.json. LS_EDATA for a template or a file that cannot be taken, and where there is
- * no template. */
+/* In a folder, the template of conversations with tools. */
+#define LS_CHAT_TOOLS_FILE "additional_chat_templates/tool_use.jinja"
+/* directory holds tokenizer_config.json: its chat_template, or chat_template.jinja beside it, and
+ * its special tokens (ls_tokenizer_settings_read). Of several templates the one named "default" is
+ * taken and, for a conversation whose `tools` are not null, the one named "tool_use"
+ * (LS_CHAT_TOOLS_FILE beside chat_template.jinja). file, unless NULL, holds the template in place
+ * of these; then directory may be NULL or have no tokenizer_config.json. LS_EDATA for a template or
+ * a file that cannot be taken, and where there is no template. */
 int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                  struct ls_error *error);
 /* The same from a template's text. tokens: a JSON object such as {"bos_token": "<s>"}, or NULL.

@@ -86,14 +86,14 @@ const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer);
 /* A spec that makes the same tokenizer from any working directory (paths are absolute). Borrowed.
  */
 const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer);
-/* The files that it was made of: path is absolute; a directory that holds each under its name is a
- * spec of the same tokenizer. Borrowed. *count is 0 if it needs no files. */
+/* The files that it was made of: path is absolute; a directory with each under its name, which may
+ * name a folder, is a spec of the same tokenizer. Borrowed. *count is 0 if it needs no files. */
 struct ls_tokenizer_file {
     char *path, *name;
 };
 const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *tokenizer,
                                                    int *count);
-enum { LS_TOKENIZER_FILES_MAX = 5 };
+enum { LS_TOKENIZER_FILES_MAX = 6 };
 /* Of the bytes of the vocabulary's files, wherever they lie: two tokenizers of one digest give ids
  * the same meaning. */
 void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33]);

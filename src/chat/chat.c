@@ -24,7 +24,9 @@ void ls_chat_free(struct ls_chat *chat)
     if (!chat)
         return;
     free(chat->t.name);
+    free(chat->with_tools.name);
     chat_arena_release(&chat->t.arena);
+    chat_arena_release(&chat->with_tools.arena);
     json_decref(chat->tokens);
     free(chat);
 }
@@ -47,28 +49,42 @@ static int text_keep(struct ls_chat_template *t, const char *text, size_t bytes,
     return LS_OK;
 }
 
+/* What a template's text lies in: the file's own, or that of a member of tokenizer_config.json. */
+struct found {
+    char name[PATH_MAX + 32];
+    char *file;              /* owned; NULL: the text is of config */
+    struct chat_string text; /* bytes NULL: there is none */
+};
+
+static int template_make(struct ls_chat_template *t, const struct found *found,
+                         struct ls_error *error)
+{
+    t->arena.limit = TEMPLATE_MEMORY_BYTES_MAX;
+    t->name = strdup(found->name);
+    int status = t->name ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a template");
+    if (!status && found->text.count > LS_CHAT_TEMPLATE_BYTES_MAX)
+        status =
+            ls_error_set(error, LS_EDATA, "%.300s: a template of %zu bytes; expected at most %d",
+                         found->name, found->text.count, LS_CHAT_TEMPLATE_BYTES_MAX);
+    if (!status)
+        status = text_keep(t, found->text.bytes, found->text.count, error);
+    return status ? status : chat_parse(t, error);
+}
+
 /* Takes tokens over. */
-static int chat_make(const char *name, struct chat_string text, json_t *tokens,
+static int chat_make(const struct found *found, const struct found *with_tools, json_t *tokens,
                      struct ls_chat **out, struct ls_error *error)
 {
     *out = NULL;
     struct ls_chat *chat = calloc(1, sizeof *chat);
     if (!chat) {
         json_decref(tokens);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the template %.300s", name);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the template %.300s", found->name);
     }
     chat->tokens = tokens;
-    chat->t.arena.limit = TEMPLATE_MEMORY_BYTES_MAX;
-    chat->t.name = strdup(name);
-    int status = chat->t.name ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a template");
-    if (!status && text.count > LS_CHAT_TEMPLATE_BYTES_MAX)
-        status =
-            ls_error_set(error, LS_EDATA, "%.300s: a template of %zu bytes; expected at most %d",
-                         name, text.count, LS_CHAT_TEMPLATE_BYTES_MAX);
-    if (!status)
-        status = text_keep(&chat->t, text.bytes, text.count, error);
-    if (!status)
-        status = chat_parse(&chat->t, error);
+    int status = template_make(&chat->t, found, error);
+    if (!status && with_tools->text.bytes)
+        status = template_make(&chat->with_tools, with_tools, error);
     if (status)
         ls_chat_free(chat);
     else
@@ -88,7 +104,9 @@ int ls_chat_new(const char *name, const char *text, size_t bytes, const char *to
         return ls_error_set(error, LS_EDATA,
                             "%.300s: special tokens: expected a JSON object of strings", name);
     }
-    return chat_make(name, (struct chat_string){text, bytes}, object, out, error);
+    struct found found = {.text = {text, bytes}};
+    snprintf(found.name, sizeof found.name, "%s", name);
+    return chat_make(&found, &(struct found){.file = NULL}, object, out, error);
 }
 
 int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *error)
@@ -101,17 +119,10 @@ int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *er
     if (!end || *end || strftime(again, sizeof again, "%Y-%m-%d", &day) != sizeof again - 1 ||
         strcmp(again, date) != 0)
         return ls_error_set(error, LS_ECONFIG, "%.40s: expected a day such as 2026-11-25", date);
-    chat->t.day = day;
-    chat->t.dated = true;
+    chat->t.day = chat->with_tools.day = day;
+    chat->t.dated = chat->with_tools.dated = true;
     return LS_OK;
 }
-
-/* What a template's text lies in: the file's own, or that of a member of tokenizer_config.json. */
-struct found {
-    char name[PATH_MAX + 32];
-    char *file; /* owned; NULL: the text is of config */
-    struct chat_string text;
-};
 
 static int file_take(const char *path, struct found *found, struct ls_error *error)
 {
@@ -122,27 +133,10 @@ static int file_take(const char *path, struct found *found, struct ls_error *err
     return status;
 }
 
-/* The template of tokenizer_config.json; none leaves *found. */
-static int member_take(json_t *config, const char *path, struct found *found,
-                       struct ls_error *error)
+/* A text of tokenizer_config.json; none leaves *found. */
+static int text_take(const json_t *given, const char *path, struct found *found,
+                     struct ls_error *error)
 {
-    json_t *given = json_object_get(config, "chat_template"), *each;
-    size_t i;
-    if (json_is_array(given)) {
-        json_t *chosen = NULL;
-        json_array_foreach(given, i, each)
-        {
-            const char *name = json_string_value(json_object_get(each, "name"));
-            if (name && !strcmp(name, "default"))
-                chosen = json_object_get(each, "template");
-        }
-        if (!chosen)
-            return ls_error_set(error, LS_EDATA,
-                                "%.300s: chat_template: none of its %zu templates is named "
-                                "\"default\"; give one as a file",
-                                path, json_array_size(given));
-        given = chosen;
-    }
     if (!given || json_is_null(given))
         return LS_OK;
     if (!json_is_string(given))
@@ -150,6 +144,44 @@ static int member_take(json_t *config, const char *path, struct found *found,
     snprintf(found->name, sizeof found->name, "%.300s: chat_template", path);
     found->text = (struct chat_string){json_string_value(given), json_string_length(given)};
     return LS_OK;
+}
+
+static const json_t *named(const json_t *list, const char *wanted)
+{
+    for (size_t i = json_array_size(list); i > 0; i--) { /* of two of one name the last */
+        const json_t *each = json_array_get(list, i - 1);
+        const char *name = json_string_value(json_object_get(each, "name"));
+        if (name && !strcmp(name, wanted))
+            return json_object_get(each, "template");
+    }
+    return NULL;
+}
+
+/* The templates of tokenizer_config.json. */
+static int members_take(const json_t *config, const char *path, struct found *found,
+                        struct found *with_tools, struct ls_error *error)
+{
+    const json_t *given = json_object_get(config, "chat_template");
+    if (!json_is_array(given))
+        return text_take(given, path, found, error);
+    int status = text_take(named(given, "default"), path, found, error);
+    if (!status && !found->text.bytes)
+        status = ls_error_set(error, LS_EDATA,
+                              "%.300s: chat_template: none of its %zu templates is named "
+                              "\"default\"; give one as a file",
+                              path, json_array_size(given));
+    return status ? status : text_take(named(given, "tool_use"), path, with_tools, error);
+}
+
+/* chat_template.jinja, and what is beside it. */
+static int files_take(const char *directory, const char *path, struct found *found,
+                      struct found *with_tools, struct ls_error *error)
+{
+    char other[PATH_MAX];
+    int status = file_take(path, found, error);
+    if (!status)
+        status = ls_path_inside(other, directory, LS_CHAT_TOOLS_FILE, error);
+    return status || access(other, F_OK) != 0 ? status : file_take(other, with_tools, error);
 }
 
 /* The members NAME_token, which are strings or objects with `content`. */
@@ -171,7 +203,7 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                  struct ls_error *error)
 {
     char path[PATH_MAX], beside[PATH_MAX];
-    struct found found = {.file = NULL};
+    struct found found = {.file = NULL}, with_tools = {.file = NULL};
     json_t *config = NULL;
     int status = LS_OK;
     *out = NULL;
@@ -182,9 +214,9 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
     if (!status && file)
         status = file_take(file, &found, error);
     else if (!status && directory && access(beside, F_OK) == 0)
-        status = file_take(beside, &found, error);
+        status = files_take(directory, beside, &found, &with_tools, error);
     else if (!status && config)
-        status = member_take(config, path, &found, error);
+        status = members_take(config, path, &found, &with_tools, error);
     if (!status && !found.text.bytes)
         status = ls_error_set(error, LS_EDATA,
                               "%.300s: no chat template: expected chat_template.jinja, or "
@@ -192,8 +224,9 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                               directory ? directory : "");
     json_t *tokens = status ? NULL : config ? tokens_of(config) : json_object();
     if (!status)
-        status = chat_make(found.name, found.text, tokens, out, error);
+        status = chat_make(&found, &with_tools, tokens, out, error);
     free(found.file);
+    free(with_tools.file);
     json_decref(config);
     return status;
 }

@@ -39,6 +39,8 @@ int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *ch
     if (!c->object)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected a JSON object", where.column,
                             where.text);
+    json_t *tools = json_object_get(c->object, "tools");
+    c->t = chat->with_tools.name && tools && !json_is_null(tools) ? &chat->with_tools : &chat->t;
     c->messages = json_object_get(c->object, "messages");
     if (!json_is_array(c->messages) || json_array_size(c->messages) == 0)
         return ls_error_set(error, LS_EDATA,
@@ -124,11 +126,8 @@ static void variables_set(struct chat_run *run, json_t *object, const char *cons
 /* The values of the first `count` messages, made once: no template changes them. */
 static int values_make(struct chat_conversation *c, int64_t count, struct ls_error *error)
 {
-    struct chat_run run = {.t = &c->chat->t,
-                           .rounded = c->rounded,
-                           .arena = c->arena,
-                           .error = error,
-                           .steps = 1 << 20};
+    struct chat_run run = {
+        .t = c->t, .rounded = c->rounded, .arena = c->arena, .error = error, .steps = 1 << 20};
     struct chat_value messages = {.kind = CHAT_LIST, .list = &c->values};
     for (int64_t i = c->values.count; i < count && !run.status; i++) {
         struct chat_value message = message_value(&run, json_array_get(c->messages, (size_t)i));
@@ -170,7 +169,7 @@ int chat_conversation_render(struct chat_conversation *c, int64_t count, bool ge
     int status = values_make(c, count, error);
     if (status)
         return status;
-    struct chat_run run = {.t = &c->chat->t,
+    struct chat_run run = {.t = c->t,
                            .arena = {.limit = RUN_MEMORY_BYTES_MAX - c->arena.used},
                            .scope = &scope,
                            .error = error,
@@ -179,7 +178,7 @@ int chat_conversation_render(struct chat_conversation *c, int64_t count, bool ge
     if (!run.status && prefixes)
         chat_prefixes_begin(&run, prefixes);
     if (!run.status)
-        chat_render(&c->chat->t, &run, text);
+        chat_render(c->t, &run, text);
     c->steps += CHAT_STEPS_MAX - run.steps;
     chat_arena_release(&run.arena);
     return run.status;

@@ -498,11 +498,12 @@ enum { CHAT_STEPS_MAX = 20 << 20 };
 int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct ls_chat_text *out);
 
 struct ls_chat {
-    struct ls_chat_template t;
-    json_t *tokens; /* an object: bos_token and so on */
+    struct ls_chat_template t, with_tools; /* with_tools.name is NULL: t is for all */
+    json_t *tokens;                        /* an object: bos_token and so on */
 };
 struct chat_conversation {
     const struct ls_chat *chat;
+    const struct ls_chat_template *t; /* of chat */
     json_t *object, *messages;
     bool rounded;            /* an integer is too large for int64, and its last digits are lost */
     int64_t steps;           /* of all that was rendered */

@@ -240,7 +240,7 @@ int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_
     if (!status && count == 0)
         status = ls_error_set(error, LS_EDATA,
                               "no message has the role \"assistant\": there is nothing to learn");
-    if (!status && chat->t.marks) {
+    if (!status && c.t->marks) {
         status = marked_text(&c, count, text, error);
     } else if (!status) {
         status = turns_begin(&c, count, &turns, error);

@@ -75,14 +75,16 @@ static void digests_kept(const char *run, char text[DIGESTS_BYTES])
     free(read);
 }
 
-/* The name in the next line of digests; false: there is none. A name has no folder. */
+/* The name in the next line of digests; false: there is none. */
 static bool next_name(const char **line, char name[NAME_BYTES])
 {
     const char *space = strstr(*line, "  ");
-    size_t length = space ? strcspn(space + 2, "\n/") : 0;
+    size_t length = space ? strcspn(space + 2, "\n") : 0;
     if (length == 0 || length >= NAME_BYTES || space[2 + length] != '\n')
         return false;
     snprintf(name, NAME_BYTES, "%.*s", (int)length, space + 2);
+    if (strchr(name, '/') && strcmp(name, LS_CHAT_TOOLS_FILE) != 0)
+        return false;
     *line = space + 2 + length + 1;
     return true;
 }
@@ -91,7 +93,7 @@ static bool next_name(const char **line, char name[NAME_BYTES])
 static int files_keep(const char *run, const char *before, const struct files *files,
                       struct ls_error *error)
 {
-    char path[PATH_MAX], name[NAME_BYTES];
+    char path[PATH_MAX], folder[PATH_MAX], name[NAME_BYTES];
     snprintf(path, sizeof path, "%s/tokenizer", run);
     int status = ls_directory_add(path, NULL, error);
     while (!status && next_name(&before, name)) {
@@ -100,7 +102,10 @@ static int files_keep(const char *run, const char *before, const struct files *f
     }
     for (int i = 0; i < files->count && !status; i++) {
         kept_path(path, run, files->names[i]);
-        status = file_write(path, files->bytes[i].data, files->bytes[i].count, error);
+        ls_path_parent(path, folder);
+        status = ls_directory_add(folder, NULL, error);
+        if (!status)
+            status = file_write(path, files->bytes[i].data, files->bytes[i].count, error);
     }
     kept_path(path, run, "digests");
     return status ? status : file_write(path, files->digests, strlen(files->digests), error);

@@ -28,9 +28,8 @@ int ls_config_source_count(const struct ls_config *config)
     return sources;
 }
 
-/* The tokenizers of all stores are one. */
-static int stores_check(const struct ls_config *config, const struct ls_config_source *entries,
-                        int count, struct ls_error *error)
+static int stores_check(const struct ls_config_source *entries, int count, const char *valid,
+                        struct ls_error *error)
 {
     size_t bytes = (size_t)(count + 1) * (LS_CONFIG_TEXT_BYTES + 1), used = 0;
     char *all = malloc(bytes);
@@ -38,10 +37,19 @@ static int stores_check(const struct ls_config *config, const struct ls_config_s
         return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
     for (int i = 0; i < count; i++)
         used += (size_t)snprintf(all + used, bytes - used, "%s%s", i ? "," : "", entries[i].source);
-    snprintf(all + used, bytes - used, "%s%s", config->data.valid[0] ? "," : "",
-             config->data.valid);
+    snprintf(all + used, bytes - used, "%s%s", valid[0] ? "," : "", valid);
     int status = ls_tokenizer_stores_check(NULL, all, error);
     free(all);
+    return status;
+}
+
+/* The tokenizers of all stores are one; *key is the one to blame. */
+static int tokenizers_check(const struct ls_config *config, const struct ls_config_source *entries,
+                            int count, const char **key, struct ls_error *error)
+{
+    int status = stores_check(entries, count, config->data.valid, error);
+    if (status && stores_check(entries, count, "", NULL) == LS_OK)
+        *key = "data.valid";
     return status;
 }
 
@@ -183,13 +191,14 @@ int ls_training_data_open(const struct ls_config *config, struct ls_training_dat
 {
     struct ls_config_source *entries = NULL;
     int count = 0;
+    const char *key = ls_config_data_key(config);
     *data = (struct ls_training_data){0};
     int status = ls_config_require_data(config, error);
     if (status)
         return status;
     status = ls_config_sources(config, &entries, &count, error);
     if (!status)
-        status = stores_check(config, entries, count, error);
+        status = tokenizers_check(config, entries, count, &key, error);
     if (!status)
         status = sources_open(data, config, entries, count, error);
     if (!status)
@@ -198,7 +207,7 @@ int ls_training_data_open(const struct ls_config *config, struct ls_training_dat
         status = end_check(data, config, error);
     free(entries);
     if (status) {
-        ls_config_blame(config, ls_config_data_key(config), error);
+        ls_config_blame(config, key, error);
         ls_training_data_close(data);
     }
     return status;

@@ -223,7 +223,8 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
 
 /* Files that belong to a tokenizer.json where they lie beside it. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                         "added_tokens.json", "chat_template.jinja"};
+                                         "added_tokens.json", "chat_template.jinja",
+                                         LS_CHAT_TOOLS_FILE};
 enum { COMPANIONS = sizeof companions / sizeof *companions };
 
 static int load_json(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
@@ -235,9 +236,13 @@ static int load_json(struct ls_tokenizer *t, const struct found *found, struct l
     int status = file_put(t, found->path[0], "tokenizer.json", found->within, error);
     if (!status)
         status = vocabulary_read(t, &file, &text, error);
-    for (int i = 0; i < COMPANIONS && !status; i++)
-        if (exists(folder, companions[i], path))
-            status = file_put(t, path, companions[i], true, error);
+    for (int i = 0; i < COMPANIONS && !status; i++) {
+        if (!exists(folder, companions[i], path))
+            continue;
+        status = ls_path_inside(path, folder, companions[i], error);
+        if (!status)
+            status = file_put(t, path, companions[i], false, error);
+    }
     if (!status)
         status = ls_tokenizer_settings_read(folder, path, &settings.root, error);
     if (!status)

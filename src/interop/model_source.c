@@ -427,7 +427,15 @@ static const char *const kept_files[] = {"config.json",
                                          "tokenizer.model",
                                          "chat_template.jinja",
                                          "chat_template.json",
+                                         LS_CHAT_TOOLS_FILE,
                                          NULL};
+
+static int folder_add(const char *path, const struct ls_fault *fault, struct ls_error *error)
+{
+    char folder[PATH_MAX];
+    ls_path_parent(path, folder);
+    return ls_directory_add(folder, fault, error);
+}
 
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error)
@@ -442,6 +450,8 @@ int interop_files_copy(const char *from, const char *to, bool description,
             status = ls_directory_add(to, fault, error);
         if (!status)
             status = ls_path_join(target, to, *name, error);
+        if (!status && strchr(*name, '/'))
+            status = folder_add(target, fault, error);
         if (!status)
             status = file_copy(source, target, fault, error);
     }

@@ -620,14 +620,17 @@ CASE(test_deep_templates)
 
 /* ---- where templates lie --------------------------------------------------------------------- */
 
-static void opens(const char *directory, const char *file, const char *expected)
+#define WITH_TOOLS "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": []}"
+
+static void opens_for(const char *conversation, const char *directory, const char *file,
+                      const char *expected)
 {
     struct ls_chat *chat = NULL;
     struct ls_chat_text text = {0};
     struct ls_error error = {0};
     int status = ls_chat_open(directory, file, &chat, &error);
     if (!status)
-        status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+        status = ls_chat_render(chat, conversation, strlen(conversation), false, &text, &error);
     const char *got = status ? error.text : text.bytes;
     size_t count = status ? strlen(error.text) : text.count;
     if (status ? !strstr(got, expected)
@@ -635,6 +638,11 @@ static void opens(const char *directory, const char *file, const char *expected)
         fail_msg("\"%.*s\", expected \"%s\"", (int)count, got, expected);
     ls_chat_text_release(&text);
     ls_chat_free(chat);
+}
+
+static void opens(const char *directory, const char *file, const char *expected)
+{
+    opens_for(CONVERSATION, directory, file, expected);
 }
 
 static void config_write(const char *directory, const char *text)
@@ -673,6 +681,7 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     config_write(folder, "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"}, "
                          "{\"name\": \"default\", \"template\": \"d{{ bos_token }}\"}]}");
     opens(folder, NULL, "d");
+    opens_for(WITH_TOOLS, folder, NULL, "t");
     char map[300]; /* over tokenizer_config.json, unless that has all added tokens */
     snprintf(map, sizeof map, "%s/special_tokens_map.json", folder);
     static const char named[] = "{\"eos_token\": \"<M>\", \"bos_token\": null}";
@@ -697,8 +706,14 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     config_write(folder, "{\"bos_token\": \"<B>\", \"chat_template\": \"no\"}");
     scratch_write(template, "{{ bos_token }}2", 16); /* newer, and so first */
     opens(folder, NULL, "<B>2");
+    opens_for(WITH_TOOLS, folder, NULL, "<B>2");
+    assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
+    scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "{{ bos_token }}4", 16);
+    opens_for(WITH_TOOLS, folder, NULL, "<B>4");
+    opens_for("{\"messages\": [{\"role\": \"user\"}], \"tools\": null}", folder, NULL, "<B>2");
     scratch_write(file, "{{ bos_token }}3", 16);
     opens(folder, file, "<B>3");
+    opens_for(WITH_TOOLS, folder, file, "<B>3");
     opens(NULL, file, "3");
 }
 

@@ -236,6 +236,22 @@ CASE(test_the_tokenizer_lies_in_the_run)
            ls_exit_code(LS_EDATA), "spelt/tokenizer");
 }
 
+CASE(test_the_template_of_tools_lies_in_the_run)
+{
+    expect("$L data train-tokenizer --input book.txt --vocab 300 --output talk && "
+           "mkdir talk/additional_chat_templates && echo '{{ messages[0].content }}' > "
+           "talk/chat_template.jinja && echo 'seven{{ messages[0].content }}' > "
+           "talk/additional_chat_templates/tool_use.jinja && $L data prepare --input book.txt "
+           "--output talk/of --tokenizer talk --workers 1 && $L train $C data.train=talk/of_train "
+           "data.valid=talk/of_valid train.out=talks train.steps=1",
+           0, "hash");
+    expect("$L train $C data.train=corpus_train data.valid=talk/of_valid train.steps=1",
+           ls_exit_code(LS_EDATA), "command line: data.valid = \"talk/of_valid\": talk/of_valid");
+    expect("rm -r talk && echo '{\"messages\": [{\"role\": \"user\", \"content\": \"~\"}], "
+           "\"tools\": []}' > told.jsonl && $L generate talks --chat --prompts told.jsonl",
+           0, "\"prompt_tokens\":6,");
+}
+
 /* Its files' names are parted by a comma, and their folder may have one too. */
 CASE(test_a_tokenizer_and_a_comma)
 {

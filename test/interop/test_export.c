@@ -110,6 +110,8 @@ CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
     json_edit(scratch_path(folder, "config.json"), "unheard_of", "1");
     scratch_write(scratch_path(folder, "generation_config.json"), "{\"a\": 1}", 8);
     scratch_write(scratch_path(folder, "chat_template.jinja"), "hello", 5);
+    assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
+    scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "tools", 5);
     import(*state, "in", "run");
     export(*state, "run", "out", (struct ls_export){.dtype = LS_BF16});
     path_in(path, *state, "out/generation_config.json");
@@ -117,6 +119,8 @@ CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
     assert_string_equal(text, "{\"a\": 1}");
     free(text);
     path_in(path, *state, "out/chat_template.jinja");
+    assert_int_equal(access(path, F_OK), 0);
+    path_in(path, *state, "out/" LS_CHAT_TOOLS_FILE);
     assert_int_equal(access(path, F_OK), 0);
     path_in(path, *state, "out/config.json");
     text = scratch_read(path, NULL);
