@@ -195,8 +195,58 @@ static int vocabulary_read(struct ls_tokenizer *t, struct data_named_text *file,
     return status;
 }
 
+/* What a settings file says that the two files do not have; NULL: nothing. A token that the
+ * vocabulary lacks is one that transformers adds. */
+static const char *beyond_pair(const struct ls_tokenizer *t, const json_t *settings)
+{
+    static const char *const flags[] = {"add_prefix_space", "add_bos_token",
+                                        "split_special_tokens"};
+    const char *class = json_string_value(json_object_get(settings, "tokenizer_class")), *key;
+    const json_t *value;
+    if (class && strcmp(class, "GPT2Tokenizer") != 0 && strcmp(class, "GPT2TokenizerFast") != 0)
+        return "tokenizer_class";
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (json_is_true(json_object_get(settings, flags[i])))
+            return flags[i];
+    json_object_foreach((json_t *)(uintptr_t)settings, key, value)
+    {
+        const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
+        struct data_string token = {(const unsigned char *)json_string_value(content),
+                                    json_string_length(content)};
+        if (ls_path_ends(key, "_token") && token.bytes && data_bpe_token(&t->bpe, token) < 0)
+            return key;
+    }
+    json_object_foreach(json_object_get(settings, "added_tokens_decoder"), key, value)
+    {
+        const json_t *content = json_object_get(value, "content");
+        struct data_string token = {(const unsigned char *)json_string_value(content),
+                                    json_string_length(content)};
+        if (!token.bytes || data_bpe_token(&t->bpe, token) < 0)
+            return "added_tokens_decoder";
+    }
+    return NULL;
+}
+
+/* vocab.json and merges.txt are GPT-2's if nothing beside them says otherwise. */
+static int pair_check(const struct ls_tokenizer *t, const char *folder, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    json_t *settings = NULL;
+    int status = ls_tokenizer_settings_read(folder, path, &settings, error);
+    const char *key = status ? NULL : beyond_pair(t, settings);
+    if (key)
+        status = ls_error_set(error, LS_ENOTSUP,
+                              "%s: %s: vocab.json and merges.txt are read as GPT-2's, without it: "
+                              "expected tokenizer.json beside them, which save_pretrained of "
+                              "transformers writes",
+                              path, key);
+    json_decref(settings);
+    return status;
+}
+
 static int load_pair(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
 {
+    char folder[PATH_MAX];
     static const char *const names[] = {"vocab.json", "merges.txt"};
     struct data_named_text file[2] = {{0}};
     char *text[2] = {NULL, NULL};
@@ -210,6 +260,9 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
         status = data_bpe_parse(&t->bpe, file[0], file[1], &t->eod, error);
     free(text[0]);
     free(text[1]);
+    ls_path_parent(found->path[0], folder);
+    if (!status && found->within)
+        status = pair_check(t, folder, error);
     t->vocabulary = t->bpe.vocabulary;
     t->bos = t->eos = t->pad = -1;
     t->pre_count = 1;

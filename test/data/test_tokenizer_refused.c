@@ -425,6 +425,49 @@ CASE(test_rank_files_that_are_wrong)
     }
 }
 
+/* Two files are GPT-2's; what is beside them is not passed over. */
+CASE(test_pairs_of_other_tokenizers)
+{
+    static const struct {
+        const char *name, *text, *says;
+    } cases[] = {
+        {"tokenizer_config.json", "{\"model_max_length\": 1024}", NULL},
+        {"tokenizer_config.json",
+         "{\"tokenizer_class\": \"GPT2Tokenizer\", \"eos_token\": \"<|endoftext|>\"}", NULL},
+        {"tokenizer_config.json", "{\"tokenizer_class\": \"Qwen2Tokenizer\"}",
+         "tokenizer_config.json: tokenizer_class: vocab.json and merges.txt are read as GPT-2's"},
+        {"tokenizer_config.json", "{\"add_prefix_space\": true}", "add_prefix_space: vocab.json"},
+        {"tokenizer_config.json",
+         "{\"added_tokens_decoder\": {\"9\": {\"content\": \"<|im_end|>\"}}}",
+         "added_tokens_decoder: vocab.json"},
+        {"special_tokens_map.json", "{\"pad_token\": {\"content\": \"[PAD]\"}}",
+         "special_tokens_map.json: pad_token: vocab.json"},
+        {"added_tokens.json", "{\"<|im_end|>\": 600}", "added_tokens_decoder: vocab.json"},
+    };
+    char command[1400];
+    snprintf(command, sizeof command,
+             "mkdir -p %s/pair && cp test/data/golden/vocab.json "
+             "test/data/golden/merges.txt %s/pair",
+             support_folder, support_folder);
+    assert_int_equal(system(command), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_tokenizer *tokenizer;
+        struct ls_error error = {0};
+        char path[600];
+        snprintf(path, sizeof path, "%s/pair/%s", support_folder, cases[i].name);
+        scratch_write(path, cases[i].text, strlen(cases[i].text));
+        int status = ls_tokenizer_new(support_path("pair"), &tokenizer, &error);
+        if (cases[i].says) {
+            assert_int_equal(status, LS_ENOTSUP);
+            assert_text_contains(error.text, cases[i].says);
+        } else {
+            assert_ok(status, error);
+            ls_tokenizer_free(tokenizer);
+        }
+        unlink(path);
+    }
+}
+
 static void link_to(const char *from, const char *target)
 {
     unlink(from);
