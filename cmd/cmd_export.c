@@ -1,6 +1,7 @@
 /* lockstep export: a model as files of other programs. */
 #include "cmd.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
@@ -50,6 +51,10 @@ static int options_read(const struct cmd_args *args, struct ls_export *what, str
         status = type_read(args, format, &dtype, error);
     if (!status)
         status = cmd_args_int(args, "--shard-mb", 1, 1 << 30, &megabytes, error);
+    if (!status && format != LS_EXPORT_GGUF && ls_path_ends(cmd_args_value(args, "--out"), ".gguf"))
+        status = ls_error_set(error, LS_ECONFIG,
+                              "--out %s: a GGUF file: expected --format gguf beside it",
+                              cmd_args_value(args, "--out"));
     what->from = args->word[0];
     what->which = cmd_args_value(args, "--step");
     what->out = cmd_args_value(args, "--out");

@@ -45,13 +45,29 @@ static int open_zstd(struct data_source *source, struct ls_error *error)
     return LS_OK;
 }
 
+/* Their bytes are no text. */
+static int name_check(const char *path, struct ls_error *error)
+{
+    static const char *const others[] = {".parquet", ".arrow", ".zip", ".bz2", ".xz", ".tar"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ls_path_ends(path, others[i]))
+            return ls_error_set(
+                error, LS_EDATA,
+                "%s: %s files are not read: expected text or JSON lines, plain, .gz "
+                "or .zst (tools/parquet_to_jsonl.py makes them of Parquet)",
+                path, others[i]);
+    return LS_OK;
+}
+
 int data_source_open(const char *path, struct data_source **out, struct ls_error *error)
 {
     *out = NULL;
+    int status = name_check(path, error);
+    if (status)
+        return status;
     struct data_source *source = calloc(1, sizeof *source);
     if (!source)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
-    int status = LS_OK;
     int64_t size;
     source->fd = -1;
     source->path = strdup(path);

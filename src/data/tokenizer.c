@@ -144,6 +144,12 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
                             spec, spec);
     if (ls_path_ends(spec, ".json") && !strchr(spec, ',') && named(spec, found->path[0]))
         return LS_OK;
+    if (exists(spec, "tokenizer.model", found->path[0]))
+        return ls_error_set(error, LS_EDATA,
+                            "tokenizer \"%s\": SentencePiece's tokenizer.model is not read: "
+                            "expected tokenizer.json beside it, which save_pretrained of "
+                            "transformers writes",
+                            spec);
     if (!strchr(spec, ','))
         return ls_error_set(error, LS_EDATA,
                             "tokenizer \"%s\": expected \"byte\"; a directory with "

@@ -54,6 +54,8 @@ CASE(test_words)
     expect("$L import nowhere --out new", 16, "there is no such folder");
     expect("$L export run", 2, "--out is missing");
     expect("$L export run --out new --format onnx", 2, "expected hf, peft, llmc or gguf");
+    expect("$L export run --out new.gguf", 2,
+           "--out new.gguf: a GGUF file: expected --format gguf");
     expect("$L export run --out new --dtype int4", 2, "--dtype = int4: expected fp32, bf16, fp16");
     expect("$L export run --out new --quantize int4", 2, "expected none or int8");
     expect("$L export run --out new --quantize int8", 2, "only --format gguf has int8");

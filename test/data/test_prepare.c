@@ -460,6 +460,8 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
     refuse_input(input("a.gz", "plain"), LS_EDATA, "not gzip data");
     refuse_input(input("a.zst", "plain"), LS_EDATA, "Zstandard data damaged");
     refuse_input(input("a.zst", ""), LS_EDATA, "Zstandard data truncated");
+    refuse_input(input("a.parquet", "PAR1"), LS_EDATA, "a.parquet: .parquet files are not read");
+    remove(support_path("in/a.parquet"));
     refuse_input(pack_gzip("t.gz", "some text that is packed", 6), LS_EDATA, "t.gz: gzip data");
     refuse_input(pack_zstd("t.zst", "some text that is packed", 3), LS_EDATA, "truncated");
     remove(support_path("in/absent"));
@@ -468,6 +470,9 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
     struct ls_prepare_config config = config_of(inputs, 1);
     config.tokenizer = support_path("in");
     assert_refused(&config, LS_EDATA, "expected \"byte\"; a directory");
+    input("tokenizer.model", "");
+    assert_refused(&config, LS_EDATA, "SentencePiece's tokenizer.model is not read: expected");
+    remove(support_path("in/tokenizer.model"));
     config = config_of(inputs, 1);
     config.validation = 1;
     assert_refused(&config, LS_EINVAL, "a validation share of 1");
