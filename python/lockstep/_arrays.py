@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import numbers
+import numbers as kinds
 import operator
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -13,15 +13,30 @@ from .errors import ArgumentError
 
 def whole(name: str, value: Any, least: int, most: int) -> None:
     """Refuses what is no whole number in that range."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not (
+    if isinstance(value, bool) or not isinstance(value, kinds.Integral) or not (
             least <= int(value) <= most):
         raise ArgumentError(f"{name} is {value!r}: expected a whole number from {least} to {most}")
 
 
 def is_real(value: Any) -> bool:
     """Whether it is a finite number."""
-    return (isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return (isinstance(value, kinds.Real) and not isinstance(value, bool)
             and math.isfinite(value))
+
+
+def positive(name: str, value: Any, or_zero: bool = False) -> None:
+    """Refuses what is no finite number above 0."""
+    if not is_real(value) or value < 0 or (value == 0 and not or_zero):
+        raise ArgumentError(f"{name} is {value!r}: expected a number "
+                            f"{'from' if or_zero else 'above'} 0")
+
+
+def down_and_up(name: str, value: Any) -> Tuple[float, float]:
+    """A pair of numbers from 0, or one for both."""
+    pair = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or not all(is_real(one) and one >= 0 for one in pair):
+        raise ArgumentError(f"{name} is {value}: expected a number from 0, or two, down and up")
+    return pair[0], pair[1]
 
 
 def listed(name: str, values: Any, of: str) -> List[Any]:
@@ -49,6 +64,31 @@ def plain_ids(name: str, values: Any) -> List[int]:
         except TypeError:
             raise ArgumentError(f"{name}[{i}] is {one!r}: expected a token id") from None
     return out
+
+
+def prompts_read(prompts: Any) -> Tuple[List[Any], List[Any]]:
+    """The prompts as given, and what the texts of each begin with."""
+    items = listed("prompts", prompts, 'texts, lists of token ids, or dicts with "prompt"')
+    if not items:
+        raise ArgumentError("prompts: expected a list, of at least one text")
+    starts = [item.get("prompt") if isinstance(item, Mapping) else item for item in items]
+    for i, start in enumerate(starts):
+        if not (isinstance(start, (str, list, tuple)) or hasattr(start, "shape")):
+            raise ArgumentError(f"prompts[{i}] is {items[i]!r}: expected a text, a list of token ids, "
+                                'or a dict whose "prompt" is one')
+    return items, starts
+
+
+def numbers(name: str, given: Any, count: int) -> Any:
+    """float64 [count] of what a function of that name gave: one finite number a text."""
+    np, expected = numpy(), f"expected {count} finite numbers, one a text"
+    try:
+        values = np.array([float(x) for x in given])
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{name} gave {str(given)[:64]}: {expected}: {error}") from error
+    if len(values) != count or not np.isfinite(values).all():
+        raise ArgumentError(f"{name} gave {values.tolist()[:8]}, {len(values)} in all: {expected}")
+    return values
 
 
 def host(name: str, values: Any) -> Any:

@@ -55,6 +55,21 @@ class Loop:
         while not self.run.ended:
             yield self.step()  # type: ignore[attr-defined]
 
+    def _numbers(self, name: str, give: Callable[[], Any], count: int) -> Any:
+        """So many numbers, float64: what rank 0's function gives, in all processes."""
+        values, failed = np.full(count, np.nan), None
+        if self.run.rank == 0:
+            try:
+                values = _arrays.numbers(name, give(), count)
+            except Exception as error:
+                failed = error
+        values = np.frombuffer(self.run.share(values.tobytes()), np.float64)
+        if failed is not None:
+            raise failed
+        if np.isnan(values).any():
+            raise ArgumentError(f"{name}: the function failed in rank 0")
+        return values
+
     def _write(self, path: str, put: Callable[[Any], Any]) -> None:
         """A file of rank 0, whole or not at all."""
         if self.run.rank == 0:
@@ -83,9 +98,12 @@ class Loop:
             self._write(self._records, lambda file: file.writelines(kept))
 
     def _record(self, metrics: Recorded) -> Recorded:
+        """The same in Python's numbers, which rank 0 writes."""
+        made: Any = metrics
+        made = made._make(v.item() if isinstance(v, np.generic) else v for v in made)
         if self.run.rank == 0:
-            fields: Dict[str, Any] = metrics._asdict()  # type: ignore[attr-defined]
+            fields: Dict[str, Any] = made._asdict()
             plain = {k: None if v != v else v for k, v in fields.items()}
             with open(self._records, "a", encoding="utf-8") as file:
                 file.write(json.dumps(plain) + "\n")
-        return metrics
+        return made  # type: ignore[no-any-return]

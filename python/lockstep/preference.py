@@ -93,8 +93,7 @@ class DPO(Loop):
         trains(run)
         if run.batch % 2:
             raise ArgumentError(f"batch.global is {run.batch}: expected an even number, for pairs")
-        if not _arrays.is_real(beta) or beta <= 0:
-            raise ArgumentError(f"beta is {beta!r}: expected a number above 0")
+        _arrays.positive("beta", beta)
         super().__init__(run, seed, reference)
         self.beta = beta
         self._texts = [self._encoded(where, pair) for where, pair in _pairs_read(pairs)]
@@ -162,8 +161,7 @@ class DPO(Loop):
         margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta)
         run.backward(ids, mask * slope.reshape(-1, 1))
         last = run.step()
-        seconds, tokens = time.perf_counter() - begin, int((ids >= 0).sum())
+        seconds, tokens = time.perf_counter() - begin, (ids >= 0).sum()
         return self._record(Preference(
-            last.step, float(np.logaddexp(0, -margins).mean()), float((margins > 0).mean()),
-            float(margins.mean()), tokens, tokens / seconds, seconds, last.grad_norm, last.lr,
-            last.hash))
+            last.step, np.logaddexp(0, -margins).mean(), (margins > 0).mean(), margins.mean(), tokens,
+            tokens / seconds, seconds, last.grad_norm, last.lr, last.hash))

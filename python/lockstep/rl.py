@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -153,110 +153,61 @@ class GRPO(Loop):
             it gets ``temperature=`` where that is not 1.
         entropy: ``Metrics.entropy`` is exact, for one more forward pass over a batch; False: an
             estimate from the drawn tokens.
-        normalise, scale: see :func:`token_weights` and :func:`group_advantages`; Dr. GRPO is
-            ``normalise="max", scale=False``.
+        normalise, scale: see :func:`token_weights` and :func:`group_advantages`. None is
+            ``"text"``, for RLOO ``"sum"``; Dr. GRPO is ``normalise="max", scale=False``.
         stop, ends: as of :meth:`Run.generate`.
     """
+
+    _normalise, _kl_in_loss = "text", True
 
     def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, *, n: int = 8,
                  max_tokens: int = 128, updates: int = 1, minibatches: int = 1,
                  shuffle: bool = False, temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
-                 reference: Any = None, entropy: bool = False, normalise: str = "text",
+                 reference: Any = None, entropy: bool = False, normalise: Optional[str] = None,
                  scale: bool = True, seed: int = 0, stop: Sequence[str] = (),
                  ends: Optional[Sequence[int]] = None, **other: Any) -> None:
         trains(run)
-        self._refuse(other)
+        for name in other:
+            if name not in ("top_k", "top_p"):
+                raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
+            raise ArgumentError(f"{name}: texts would be drawn from another distribution than that "
+                                "whose log-probabilities are in the loss: leave it out, and lower "
+                                "temperature to draw unlikely tokens less often")
         _arrays.whole("n", n, 2, run.batch)
         if run.batch % n:
             raise ArgumentError(f"n is {n}: expected a divisor of batch.global = {run.batch}")
         for what, value, most in (("updates", updates, 1000), ("minibatches", minibatches, 1000),
                                   ("max_tokens", max_tokens, run.sequence)):
             _arrays.whole(what, value, 1, most)
-        if (isinstance(prompts, (str, bytes, Mapping)) or not hasattr(prompts, "__getitem__")
-                or len(prompts) == 0):
-            raise ArgumentError('prompts: expected a list, of at least one text, list of token ids '
-                                'or dict with "prompt"')
         if not callable(reward):
             raise ArgumentError(f"reward is {reward!r}: expected a function of prompts and texts")
-        if not _arrays.is_real(temperature) or temperature <= 0:
-            raise ArgumentError(f"temperature is {temperature!r}: expected a number above 0")
-        if not _arrays.is_real(kl) or kl < 0:
-            raise ArgumentError(f"kl is {kl!r}: expected a number from 0")
+        _arrays.positive("temperature", temperature)
+        _arrays.positive("kl", kl, or_zero=True)
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
-        self.prompts, self.reward, self.n = prompts, reward, n
+        self.prompts, self._starts = _arrays.prompts_read(prompts)
+        self.reward, self.n, self.max_tokens = reward, n, max_tokens
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
-        self.shuffle = shuffle
+        self.shuffle, self.mask_truncated, self.entropy = shuffle, mask_truncated, entropy
         self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
-        self.mask_truncated, self.entropy = mask_truncated, entropy
-        self.kl = self._kl_in_loss = kl
-        bounds = list(clip) if isinstance(clip, (tuple, list)) else [clip, clip]
-        if len(bounds) != 2 or not all(_arrays.is_real(one) and one >= 0 for one in bounds):
-            raise ArgumentError(f"clip is {clip}: expected a number from 0, or two, down and up")
-        self.clip: Tuple[float, float] = (bounds[0], bounds[1])
-        self.max_tokens, self.normalise, self.scale = max_tokens, normalise, scale
+        self.clip, self.kl, self.scale = _arrays.down_and_up("clip", clip), kl, scale
+        self.normalise = self._normalise if normalise is None else normalise
+        token_weights(np.zeros((1, 1)), self.normalise, 1)
         self._ends: Dict[str, Any] = {"stop": stop, "ends": ends}
         self._saved = os.path.join(run.out, "rl-batch.npz")
-        token_weights(np.zeros((1, 1)), normalise, 1)
-
-    def _refuse(self, other: Dict[str, Any]) -> None:
-        for name in other:
-            if name in ("top_k", "top_p"):
-                raise ArgumentError(
-                    f"{name}: texts would be drawn from another distribution than that whose "
-                    "log-probabilities are in the loss: leave it out, and lower temperature to draw "
-                    "unlikely tokens less often")
-            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
 
     def _advantages(self, batch: Dict[str, Any]) -> Any:
         return group_advantages(batch["rewards"].reshape(-1, self.n), self.scale)
-
-    def _score(self, items: List[Any], texts: List[Any]) -> Any:
-        """Rank 0's rewards, in all processes."""
-        values, failed = np.full(len(texts), np.nan), None
-        if self.run.rank == 0:
-            try:
-                values = self._numbers(self.reward(items, texts), len(texts))
-            except Exception as error:
-                values, failed = np.full(len(texts), np.nan), error
-        values = np.frombuffer(self.run.share(values.tobytes()), np.float64)
-        if failed is not None:
-            raise failed
-        if np.isnan(values).any():
-            raise ArgumentError("reward: the function failed in rank 0")
-        return values
-
-    def _numbers(self, given: Any, count: int) -> Any:
-        try:
-            values = np.array([float(x) for x in given])
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(f"reward gave {str(given)[:64]}: expected {count} finite numbers, "
-                                f"one a text: {error}") from error
-        if len(values) != count or not np.isfinite(values).all():
-            raise ArgumentError(f"reward gave {values.tolist()[:8]}, {len(values)} in all: expected "
-                                f"{count} finite numbers, one a text")
-        return values
-
-    def _start(self, place: int) -> Any:
-        """What the texts of a prompt begin with."""
-        item = self.prompts[place]
-        start = item.get("prompt") if isinstance(item, Mapping) else item
-        if not (isinstance(start, (str, list, tuple)) or hasattr(start, "shape")):
-            raise ArgumentError(f"prompts[{place}] is {item!r}: expected a text, a list of token ids, "
-                                'or a dict whose "prompt" is one')
-        return start
 
     def _roll(self, first: int) -> Dict[str, Any]:
         """Texts of the batch that begins at that step, and what they are worth."""
         groups = self.texts // self.n
         places = order(self.seed, first // self.steps * groups, groups, len(self.prompts))
-        items = [self.prompts[i] for i in places]
-        starts = [self._start(place) for place in places]
-        out = self.run.generate(starts, self.n, max_tokens=self.max_tokens,
-                                seed=self.seed * 2**32 + first, batch=self.run.batch,
-                                scaled=True, **self.temperature, **self._ends)
+        out = self.run.generate([self._starts[i] for i in places], self.n,
+                                max_tokens=self.max_tokens, seed=self.seed * 2**32 + first,
+                                batch=self.run.batch, scaled=True, **self.temperature, **self._ends)
         if out.ids.shape[1] > self.run.sequence + 1:
             longest = int(out.prompt_lengths.argmax()) // self.n
             raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, "
@@ -265,7 +216,8 @@ class GRPO(Loop):
         texts = out.texts
         if self.run.end_of_document is None:  # no tokenizer
             texts = [row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
-        rewards = self._score([item for item in items for _ in range(self.n)], texts)
+        asked = [self.prompts[i] for i in places for _ in range(self.n)]
+        rewards = self._numbers("reward", lambda: self.reward(asked, texts), len(texts))
         batch = {"first": np.int64(first), "ids": out.ids, "old": out.logp, "mask": out.mask,
                  "rewards": rewards, "ended": np.isin(out.finish, ("end", "stop"))}
         if self._logprobs is not None:
@@ -297,42 +249,37 @@ class GRPO(Loop):
             part["mask"] = part["mask"] & part["ended"][:, None]
         return part
 
-    def _loss(self, part: Dict[str, Any], logp: Any) -> Loss:
-        weights = token_weights(part["mask"], self.normalise, self.max_tokens)
-        return policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
-                           self._kl_in_loss, part.get("reference"))
-
     def step(self) -> Metrics:
         """A batch: rollout, rewards and updates."""
         begin, run = time.perf_counter(), self.run
         done = run.step_count % self.steps
         first = run.step_count - done
         batch = self._again(first) if done else self._roll(first)
-        middle, losses, clipped, logs = time.perf_counter(), [], [], []
+        middle, losses, clipped, log_ratios = time.perf_counter(), [], 0, []
         for number in range(done, self.steps):
             part = self._part(batch, number)
             logp = run.logprobs(part["ids"], **self.temperature) if number else part["old"]
-            loss = self._loss(part, logp)
+            weights = token_weights(part["mask"], self.normalise, self.max_tokens)
+            loss = policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
+                               self.kl if self._kl_in_loss else 0, part.get("reference"))
             logp = run.backward(part["ids"], loss.d_logprobs, **self.temperature)
-            last, mask = run.step(), part["mask"]
+            last = run.step()
             losses.append(loss.value)
-            clipped.append(loss.clipped[mask])
-            logs.append(logp[mask].astype(np.float64) - part["old"][mask])
+            clipped += loss.clipped.sum()
+            log_ratios.append((logp.astype(np.float64) - part["old"])[part["mask"]])
             if run.ended:
                 break
         end, mask, rewards = time.perf_counter(), batch["mask"], batch["rewards"]
-        drawn, old, log_ratio = int(mask.sum()), batch["old"][mask], np.concatenate(logs)
-        apart = k3(old, batch["reference"][mask]) if "reference" in batch else [np.nan]
-        surprise = batch["entropy"][mask] if "entropy" in batch else -old
+        drawn, old, log_ratio = mask.sum(), batch["old"][mask], np.concatenate(log_ratios)
+        kl = k3(old, batch["reference"][mask]) if "reference" in batch else np.nan
+        entropy = batch["entropy"][mask] if "entropy" in batch else -old
         log_ratio = log_ratio if log_ratio.size else np.full(1, np.nan)  # all texts are masked
         return self._record(Metrics(
-            last.step, float(rewards.mean()), float(rewards.std()), losses[0],
-            float(np.mean(apart)), float(np.mean(surprise, dtype=np.float64)),
-            float(np.concatenate([*clipped, [False]]).sum() / log_ratio.size),
-            float(np.exp(log_ratio.min())), float(np.exp(log_ratio.max())),
-            float(k3(log_ratio, 0).mean()), drawn / len(mask), 1 - float(batch["ended"].mean()),
-            drawn, drawn / (end - begin), middle - begin, end - middle, last.grad_norm, last.lr,
-            last.hash))
+            last.step, rewards.mean(), rewards.std(), losses[0], np.mean(kl),
+            entropy.mean(dtype=np.float64), clipped / log_ratio.size, np.exp(log_ratio.min()),
+            np.exp(log_ratio.max()), k3(log_ratio, 0).mean(), drawn / len(mask),
+            1 - batch["ended"].mean(), drawn, drawn / (end - begin), middle - begin, end - middle,
+            last.grad_norm, last.lr, last.hash))
 
 
 class RLOO(GRPO):
@@ -340,10 +287,7 @@ class RLOO(GRPO):
     :func:`leave_one_out`, a text's loss is the sum over its tokens, and kl is taken from the
     reward, as kl * log(policy / reference) of the text. Arguments as of :class:`GRPO`."""
 
-    def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, **options: Any) -> None:
-        options.setdefault("normalise", "sum")
-        super().__init__(run, prompts, reward, **options)
-        self._kl_in_loss = 0.0
+    _normalise, _kl_in_loss = "sum", False
 
     def _advantages(self, batch: Dict[str, Any]) -> Any:
         rewards = batch["rewards"]

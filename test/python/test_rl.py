@@ -482,7 +482,7 @@ def run(start, tmp_path_factory):
     ({"updates": 1.5}, "updates is 1.5: expected a whole"), ({"seed": .5}, "seed is 0.5"),
     ({"temperature": float("inf")}, "temperature is inf: expected"), ({"clip": None}, "clip is "),
     ({"temperature": "1"}, "temperature is '1': expected"), ({"kl": float("nan")}, "kl is nan: exp"),
-    ({"prompts": "ab"}, "prompts: expected a list"), ({"prompts": None}, "prompts: expected a list"),
+    ({"prompts": "ab"}, "prompts: got str: expected a list"), ({"prompts": None}, "prompts: got None"),
     ({"prompts": [{}]}, 'prompts.0. is {}: expected a text, .* whose "prompt" is one'),
     ({"prompts": [5]}, "prompts.0. is 5: expected a text"), ({"reward": None}, "reward is None: exp"),
     ({"prompts": [[1, 2], "a"]}, "got str: expected a list of token ids, as all of them are"),
