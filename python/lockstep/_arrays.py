@@ -108,9 +108,9 @@ def host(name: str, values: Any) -> Any:
         raise ArgumentError(f"{name} is on another device: expected memory of the host")
     try:
         array = np.asarray(values)
-    except ValueError as error:
-        raise ArgumentError(f"{name}: expected an array: {error}") from None
-    if array.dtype == object:
+    except ValueError:
+        array = None
+    if array is None or array.dtype == object:
         raise ArgumentError(f"{name}: expected an array of numbers, whose rows have one length")
     return array
 
@@ -121,7 +121,7 @@ def shaped(name: str, values: Any, dims: int, like: Optional[Tuple[int, ...]] = 
     if like is not None and tuple(array.shape) != like:
         raise ArgumentError(f"{name} has shape {tuple(array.shape)}: expected {like}")
     if array.ndim != dims:
-        raise ArgumentError(f"{name} has {array.ndim} dimensions: expected {dims}")
+        raise ArgumentError(f"{name} has shape {tuple(array.shape)}: expected {dims} dimensions")
     return array
 
 
@@ -182,7 +182,8 @@ def ragged(name: str, rows: Any, vocabulary: int) -> Tuple[Any, Any]:
     if (ids < 0)[inside].any():
         row = int(np.argwhere((ids < 0) & inside)[0][0])
         raise ArgumentError(f"{name}[{row}]: -1 ends a row: nothing may follow it")
-    if ids.shape[0] == 0 or (lengths == 0).any():
-        row = int(np.argmin(lengths)) if ids.shape[0] else 0
-        raise ArgumentError(f"{name}[{row}]: expected at least one token")
+    if ids.shape[0] == 0:
+        raise ArgumentError(f"{name}: expected at least one")
+    if (lengths == 0).any():
+        raise ArgumentError(f"{name}[{int(np.argmin(lengths))}]: expected at least one token")
     return np.where(inside, ids, 0).astype(np.int32), lengths

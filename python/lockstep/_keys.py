@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import Any, Dict, Mapping, Optional, Union
 
-from .errors import ConfigError
+from .errors import ArgumentError, ConfigError
 
 Keys = Mapping[str, Any]
 Config = Union[str, "os.PathLike[str]", Keys, None]
@@ -14,6 +14,8 @@ Config = Union[str, "os.PathLike[str]", Keys, None]
 
 def path(value: Union[str, "os.PathLike[str]"]) -> str:
     """A path of the caller's; ~ is the home folder, as shells have it."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise ArgumentError(f"got {type(value).__name__}: expected a path")
     return os.path.expanduser(os.fspath(value))
 
 
@@ -44,8 +46,13 @@ def configured(config: Config, keys: Optional[Keys]) -> Dict[str, Any]:
     given: Dict[str, Any] = {}
     if isinstance(config, Mapping):
         given.update(nested(config))
-    elif config is not None:
+    elif isinstance(config, (str, os.PathLike)):
         order["config"] = path(config)
+    elif config is not None:
+        raise ArgumentError(f"config: got {type(config).__name__}: expected a YAML file, or a dict of "
+                            "keys")
+    if not isinstance(keys, (Mapping, type(None))):
+        raise ArgumentError(f"keys: got {type(keys).__name__}: expected a dict of keys")
     for group, inner in nested(keys or {}).items():
         given.setdefault(group, {}).update(inner)
     if given:

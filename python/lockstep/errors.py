@@ -30,7 +30,7 @@ class LockstepError(Exception):
         place = re.match(r"([^\s:=]+):(\d+)(?::\d+)?: ", text)
         if place:
             self.file, self.line = place.group(1), int(place.group(2))
-        key = re.search(r"(?:^|: )([a-z][a-z0-9_]*\.[a-z0-9_.]+)(?: = |: )", text)
+        key = re.search(r"(?:^|: )([a-z][a-z0-9_]*\.[a-z0-9_.]+)(?: = | is not set|: )", text)
         if key:
             self.key = key.group(1)
 

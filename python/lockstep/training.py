@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
-from typing import Sequence, Tuple, Union
+from typing import Sequence, Tuple, TypeVar, Union
 
 from . import _arrays, _keys, _lib, _progress, _safetensors
 from ._pictures import Picture
@@ -115,6 +115,9 @@ def _stored(names: Dict[str, str], tensors: Dict[str, Any]) -> Dict[str, Any]:
             raise ArgumentError(f"state_dict: {name} differs from {stored}: this model has one "
                                 "tensor of both names")
     return out
+
+
+Opened = TypeVar("Opened", bound="_Opened")
 
 
 class _Opened:
@@ -340,8 +343,12 @@ class _Opened:
         if session is not None:
             session.ask("close")
 
-    def __enter__(self) -> Any:
+    def __enter__(self: Opened) -> Opened:
         return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {self._what} has ranks: it is not copied, and no other process can have it; "
+                        "open it there")
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         if kind is not None and self._session is not None and self._answer["transport"] == "mpi":
@@ -394,7 +401,8 @@ class Run(_Opened):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"step {self._step} of {self.steps}"
-        return f"Run({self.out!r}, {state}, {self.ranks} ranks)"
+        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        return f"Run({self.out!r}, {state}, {ranks})"
 
     @property
     def step_count(self) -> int:

@@ -35,12 +35,23 @@ static const struct verb *verb_find(const char *name, struct ls_error *error)
 
 /* ---- the session's own thread ---------------------------------------------------------------- */
 
+/* What the caller reads: keys are not a command line's here. */
+static struct ls_error error_told(const struct ls_error *error)
+{
+    static const char place[] = "command line: ";
+    size_t length = sizeof place - 1;
+    struct ls_error told = *error;
+    if (!strncmp(told.text, place, length))
+        memmove(told.text, told.text + length, strlen(told.text + length) + 1);
+    return told;
+}
+
 void order_done(struct ls_session *s, int status, const struct ls_error *error)
 {
     pthread_mutex_lock(&s->lock);
     s->status = status;
     if (status)
-        s->error = *error;
+        s->error = error_told(error);
     s->under_way = false;
     s->done = s->number;
     pthread_cond_broadcast(&s->changed);
@@ -55,7 +66,7 @@ static void ranks_ended(struct ls_session *s, int status, const struct ls_error 
     s->opened = false;
     s->view_count = 0;
     if (status && status != LS_ESTOPPED && s->order.verb->where != VERB_STARTS)
-        s->broken = *error;
+        s->broken = error_told(error);
     pthread_mutex_unlock(&s->lock);
     if (asked)
         order_done(s, status, error);

@@ -21,15 +21,6 @@ static int config_read(const char *path, const struct order_keys *keys, bool dat
     return status ? status : ls_train_resolve(config, error);
 }
 
-/* Keys are not a command line's here. */
-static void place_drop(struct ls_error *error)
-{
-    static const char place[] = "command line: ";
-    size_t length = sizeof place - 1;
-    if (error && !strncmp(error->text, place, length))
-        memmove(error->text, error->text + length, strlen(error->text + length) + 1);
-}
-
 int tool_config(struct ls_session *s, bool plan, struct ls_config *config, struct ls_error *error)
 {
     const char *path = NULL;
@@ -44,8 +35,6 @@ int tool_config(struct ls_session *s, bool plan, struct ls_config *config, struc
     if (status == LS_EIO && plan && !config_read(path, &keys, false, config, &without))
         status = LS_OK;
     order_keys_release(&keys);
-    if (status)
-        place_drop(error);
     return status;
 }
 

@@ -84,19 +84,38 @@ def test_what_type_checkers_read_is_what_is_there():
     assert dir(lockstep) == sorted(lockstep.__all__)
 
 
-def test_mypy_finds_nothing(tmp_path):
+def mypy(tmp_path, *checked):
     if os.environ.get("CHECK") != "all":
-        return  # it takes seconds: `make check-all`
+        return None  # it takes seconds: `make check-all`
     if not shutil.which("mypy"):
         pytest.skip("mypy is not installed")
-    done = subprocess.run(["mypy", "--strict", "--cache-dir", str(tmp_path / "cache"),
-                           "--python-version", "3.9", str(PACKAGE)],
-                          capture_output=True, text=True, check=False, env=clean())
-    assert done.returncode == 0, done.stdout
+    return subprocess.run(["mypy", "--strict", "--cache-dir", str(tmp_path / "cache"),
+                           "--python-version", "3.9", *map(str, checked)],
+                          capture_output=True, text=True, check=False,
+                          env={**clean(), "MYPYPATH": str(PACKAGE.parent)})
+
+
+def test_mypy_finds_nothing(tmp_path):
+    done = mypy(tmp_path, PACKAGE)
+    assert done is None or done.returncode == 0, done.stdout
+
+
+def test_mypy_knows_what_a_program_holds(tmp_path):
+    """In `with` too: the wrong lines are found, and no other."""
+    program = tmp_path / "program.py"
+    program.write_text("import lockstep as ls\n"
+                       "with ls.Run({'train.steps': 1}) as run:\n"
+                       "    right: float = run.step().loss\n"
+                       "    wrong: int = run.hash()\n"
+                       "with ls.Model('out') as model:\n"
+                       "    model.step()\n")
+    done = mypy(tmp_path, program)
+    assert done is None or [line.split(":")[1] for line in done.stdout.splitlines()
+                            if "error" in line and "Found" not in line] == ["4", "6"], done.stdout
 
 
 def clean():
-    """mypy looks at packages where PYTHONPATH leads, which must not be the one that it checks."""
+    """mypy takes PYTHONPATH for packages that are installed, which it does not check."""
     return {name: value for name, value in os.environ.items()
             if name not in ("PYTHONPATH", "LD_PRELOAD")}
 

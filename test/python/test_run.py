@@ -1,9 +1,11 @@
 """Runs from Python: the bits are the program's, in any layout; what is wrong is an error."""
 
+import copy
 import gc
 import json
 import os
 import pathlib
+import pickle
 import re
 import resource
 import signal
@@ -67,6 +69,7 @@ def test_a_batch_of_arrays_is_a_step(recipe):
         assert np.isfinite(first.loss)
         for wrong, text in ((tokens[:, :1], "at least two"), (tokens + 300, "tokens"),
                             (tokens.astype(float), "tokens"), (tokens[0], "tokens"),
+                            ([[1, 2], [3]], "tokens: expected an array of numbers, whose rows have"),
                             (np.zeros((5, 17), int), "sequences"), (np.zeros((4, 99), int), "tokens"),
                             ("text", "tokens")):
             with pytest.raises((ls.LockstepError, TypeError), match=text):
@@ -348,6 +351,12 @@ def test_values_that_are_none_are_named(recipe, value, text):
     (lambda run: ls.preference.DPO(run, 5), "pairs: got int: expected a list"),
     (lambda run: ls.preference.DPO(run, [{}], beta=float("nan")), "beta is nan: expected"),
     (lambda run: ls.Run({"train.out": b"x"}), "b'x' is of type bytes: expected a text"),
+    (lambda run: ls.Run(5), "config: got int: expected a YAML file, or a dict of keys"),
+    (lambda run: ls.Run(None, "a.yaml"), "keys: got str: expected a dict of keys"),
+    (lambda run: ls.Model(5), "got int: expected a path"),
+    (lambda run: run.generate([]), "prompts: expected at least one$"),
+    (lambda run: run.logprobs([[1], []]), "ids.1.: expected at least one token"),
+    (lambda run: run.generate(np.array([1, 2])), r"prompts has shape .2,.: expected 2 dimensions"),
 ])
 def test_what_is_no_argument_is_named(open_run, call, text):
     with pytest.raises(ls.LockstepError, match=text):
@@ -360,6 +369,23 @@ def open_run(tmp_path_factory):
             "data": {"sequence": 11, "tokenizer": "byte"}, "numerics.arithmetic": "fma"}
     with ls.Run(keys, {"train.out": tmp_path_factory.mktemp("open") / "run"}, progress=False) as run:
         yield run
+
+
+def test_errors_of_keys_speak_of_no_command_line(open_run):
+    """No order of a run does: where keys are read, and where ranks find them wrong."""
+    for call, key in ((open_run.step, "data.train"), (open_run.evaluate, "data.valid"),
+                      (lambda: ls.Run({"train.out": open_run.out, "model.preset": "gpt2-124m",
+                                       "data.tokenizer": "byte"}), "train.out")):
+        with pytest.raises(ls.LockstepError) as error:
+            call()
+        assert str(error.value).startswith(key) and error.value.key == key
+
+
+def test_a_run_is_not_copied(open_run):
+    for call in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="a run has ranks: it is not copied, and no other process"):
+            call(open_run)
+    assert open_run.logprobs([[1, 2]]).shape == (1, 2) and ", 1 rank)" in repr(open_run)
 
 
 def test_numbers_and_texts_of_numpy_are_arguments(open_run):
