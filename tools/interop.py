@@ -143,7 +143,7 @@ def gemma3_config(draw):
 
 def olmo3_config(draw):
     full = rope_of(draw, 256)
-    local = {"rope_type": "default", "rope_theta": draw.choice([30.0, 5e5])}
+    local = {"rope_type": "default", "rope_theta": draw.choice([30.0, full["rope_theta"]])}
     return transformers.Olmo3Config(
         **dict(llama_shape(draw), num_hidden_layers=5), sliding_window=draw.choice([5, 40]),
         rope_parameters={"full_attention": full, "sliding_attention": local})
@@ -295,6 +295,7 @@ class Check:
         config = model.config
         rope = getattr(config, "rope_parameters", None) or {}
         kind = rope.get("full_attention", rope).get("rope_type")
+        local = rope.get("sliding_attention", rope)
         turned = getattr(config, "no_rope_layers", None)
         key = None
         if kind == "llama3" and self.family not in ("llama", "mistral"):
@@ -303,6 +304,8 @@ class Check:
             key = "model.activation"
         elif self.family in ("gemma2", "gemma3") and config.query_pre_attn_scalar != config.head_dim:
             key = "model.query_scale"
+        elif self.family == "olmo3" and local["rope_theta"] != rope["full_attention"]["rope_theta"]:
+            key = "model.rope_local_theta"
         elif turned and turned[1] == 0:  # and not every fourth
             key = "model.rope_layers"
         if key:

@@ -172,6 +172,14 @@ static int file_write(struct exporting *ex, struct ls_atomic_file *file, struct 
     return status ? status : tensors_write(ex, file, error);
 }
 
+static bool has_key(const struct ls_family *family, const char *key)
+{
+    const struct ls_gguf_key *row = family->gguf.keys;
+    while (row && row->name && strcmp(row->key, key))
+        row++;
+    return row && row->name;
+}
+
 /* What llama.cpp computes without asking the file. */
 static int model_check(const struct exporting *ex, struct ls_error *error)
 {
@@ -198,6 +206,9 @@ static int model_check(const struct exporting *ex, struct ls_error *error)
          "those of the family's published models"},
         {!has_freqs(ex) || family->gguf.frequencies, "model.rope_scaling",
          "default, linear or yarn"},
+        {!model->rope_local_theta || has_key(family, "rope_local_theta") ||
+             model->rope_local_theta == model->rope_theta,
+         "model.rope_local_theta", "model.rope_theta"},
     };
     for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
         if (!demands[i].good)
@@ -226,10 +237,8 @@ static int head_add(struct exporting *ex, struct ls_error *error)
 static void window_warn(const struct exporting *ex)
 {
     const struct ls_model_config *model = &ex->config.model;
-    const struct ls_gguf_key *row = ls_family_of(model->arch)->gguf.keys;
-    while (row && row->name && strcmp(row->key, "window"))
-        row++;
-    if (model->window > 0 && model->window < model->context && (!row || !row->name))
+    if (model->window > 0 && model->window < model->context &&
+        !has_key(ls_family_of(model->arch), "window"))
         ls_log(ex->export->log, LS_LOG_WARNING,
                "GGUF's %s has no window: there, text of more than %lld tokens is another model's",
                ls_family_of(model->arch)->gguf.architecture, (long long)model->window);

@@ -23,11 +23,7 @@ static const struct ls_hf_key hf_keys[] = {
     {0},
 };
 
-static const struct ls_gguf_key gguf_keys[] = {
-    {"attention.sliding_window", "window"},
-    {"rope.freq_base_swa", "rope_local_theta"},
-    {0},
-};
+static const struct ls_gguf_key gguf_keys[] = {{"attention.sliding_window", "window"}, {0}};
 
 const struct family family_olmo3 = {
     .about = {.what = "OLMo 2 with a window in three blocks of four",

@@ -538,6 +538,8 @@ CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
         {GEMMA "model.query_scale=24", LS_EXPORT_GGUF, "model.query_scale = 24: GGUF's gemma2"},
         {"model.arch=gemma3 model.window_layers=even model.window=8 model.layers=2", LS_EXPORT_GGUF,
          "model.window_layers = even: GGUF's gemma3 has"},
+        {"model.arch=olmo3 model.window=8 model.rope_local_theta=20", LS_EXPORT_GGUF,
+         "model.rope_local_theta = 20: GGUF's olmo2 has model.rope_theta"},
         {"model.arch=smollm3 model.rope_layers=even model.layers=2", LS_EXPORT_GGUF,
          "model.rope_layers = even: GGUF's smollm3 has"},
         {"model.arch=qwen2 model.rope_scaling=llama3 model.rope_factor=2 "
