@@ -250,6 +250,12 @@ static json_t *list_word(const struct ls_hf_key *row, bool among)
     return word;
 }
 
+/* model.window_layers or model.rope_layers, whichever the key is. */
+static enum ls_layers layers_named(const char *key, enum ls_layers window, enum ls_layers rope)
+{
+    return !strcmp(key, "window_layers") ? window : rope;
+}
+
 static json_t *list_of(const struct ls_hf_key *row, enum ls_layers among, int64_t layers)
 {
     json_t *list = json_array();
@@ -284,8 +290,7 @@ static const char *list_layers(const struct interop_keys *keys, const struct ls_
                                const json_t *value)
 {
     const struct ls_family *family = ls_family_of(keys->arch);
-    bool window = !strcmp(row->key, "window_layers");
-    int usual = (int)(window ? family->window_layers : family->rope_layers);
+    int usual = (int)layers_named(row->key, family->window_layers, family->rope_layers);
     int64_t layers = json_integer_value(json_object_get(keys->description, "num_hidden_layers"));
     const char *found = NULL;
     for (const struct ls_word *word = ls_config_key_of("model.window_layers")->words; word->word;
@@ -420,10 +425,9 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
     snprintf(name, sizeof name, "model.%s", row->key);
     const struct ls_config_key *key = ls_config_key_of(name);
     if (is_list(row))
-        return list_of(row,
-                       strcmp(row->key, "window_layers") ? config->model.rope_layers
-                                                         : config->model.window_layers,
-                       config->model.layers);
+        return list_of(
+            row, layers_named(row->key, config->model.window_layers, config->model.rope_layers),
+            config->model.layers);
     value_of(config, key, text, sizeof text);
     bool found = row->words && word_find(row->words, text, false, word, sizeof word);
     if (found) {
@@ -449,6 +453,16 @@ static bool is_written(const struct ls_hf_key *row, bool own)
 {
     return *row->name &&
            (row->key || (own && row->absent && *row->absent && strcmp(row->absent, "null") != 0));
+}
+
+/* Whether the key names blocks, and the same ones, if in other words. */
+static bool layers_agree(const struct ls_model_config *one, const struct ls_model_config *other,
+                         const char *name)
+{
+    const char *key = name + strlen("model.");
+    return ls_word_among("window_layers|rope_layers", key) &&
+           interop_layers_agree(one, layers_named(key, one->window_layers, one->rope_layers),
+                                layers_named(key, other->window_layers, other->rope_layers));
 }
 
 /* What was written says the same model when it is read. */
@@ -477,12 +491,7 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
         status = ls_config_resolve(&again[0], 0, error);
     for (size_t i = 0; i < count && !status; i++) {
         if (ls_word_among(free_keys, all[i].name) || strncmp(all[i].name, "model.", 6) ||
-            (!strcmp(all[i].name, "model.window_layers") &&
-             interop_layers_agree(&config->model, config->model.window_layers,
-                                  again[0].model.window_layers)) ||
-            (!strcmp(all[i].name, "model.rope_layers") &&
-             interop_layers_agree(&config->model, config->model.rope_layers,
-                                  again[0].model.rope_layers)))
+            layers_agree(&config->model, &again[0].model, all[i].name))
             continue;
         if (strcmp(value_of(config, &all[i], ours, sizeof ours),
                    value_of(&again[0], &all[i], theirs, sizeof theirs)))
