@@ -4,7 +4,7 @@
 #
 #     tools/prove-check.sh load|core|clock [TIMES [PROGRAM...]]
 #
-#     load   beside three busy loops a core
+#     load   beside three busy loops a core (BUSY=N: N of them; 0 in a clone that runs beside another's)
 #     core   on one core
 #     clock  with a time of day that leaps (tools/jumping-clock.c)
 #
@@ -26,7 +26,7 @@ trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"; rm -f "$log"' EXIT
 
 case $kind in
 load)
-    for _ in $(seq $((3 * $(nproc)))); do
+    for _ in $(seq "${BUSY:-$((3 * $(nproc)))}"); do
         sh -c 'while :; do :; done' &
         busy+=($!)
     done
