@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@
 #define ENTER "taskset -c %d nsenter -t %ld -n -u env OMPI_MCA_mpi_yield_when_idle=1 "
 
 char *hosts_directory, hosts_name[HOSTS][32];
-static pid_t holders[HOSTS];
+static pid_t holders[HOSTS], relay;
 static const char *missing = "they were not made";
 
 /* ---- the hosts ------------------------------------------------------------------------------- */
@@ -62,12 +63,28 @@ static int run_on(int host, const char *command)
     return system(line);
 }
 
-/* The system carries packets some time after a cable is in. */
+/* The system carries packets some time after a cable is in. Of a TAP device it does not know more
+ * than that it is not down. */
 static void link_await(void)
 {
     for (int up = 0; up < HOSTS; up++)
-        while (run_on(up, "ip -o link show cable | grep -q \"state UP\"") != 0)
+        while (run_on(up, relay ? "ip -o link show cable | grep -q \"state UNKNOWN\""
+                                : "ip -o link show cable | grep -q \"state UP\"") != 0)
             await_pause();
+}
+
+/* Gives its ends their addresses. */
+static bool cable_up(void)
+{
+    char line[128];
+    for (int i = 0; i < HOSTS; i++) {
+        snprintf(line, sizeof line,
+                 "ip addr add " NETWORK ".%d/24 dev cable && ip link set cable up", i + 1);
+        if (run_on(i, line) != 0)
+            return false;
+    }
+    link_await();
+    return true;
 }
 
 /* One of those that this program may use. */
@@ -90,7 +107,7 @@ static void agent_write(const char *path)
         text, sizeof text,
         "#!/bin/sh\ncase $1 in\n%s) holder=%ld core=%d ;;\n%s) holder=%ld core=%d ;;\n"
         "*) exit 255 ;;\nesac\nshift\n"
-        "nsenter -t $holder -n ip -o link show cable | grep -q 'state UP' || exit 255\n"
+        "nsenter -t $holder -n ip -o link show cable | grep -Eq 'state (UP|UNKNOWN)' || exit 255\n"
         "taskset -c $core nsenter -t $holder -n -u sh -c \"$*\"\ncode=$?\n"
         "[ ! -p \"$0.silent\" ] || read -r word < \"$0.silent\"\nexit $code\n",
         hosts_name[0], (long)holders[0], core_of(0), hosts_name[1], (long)holders[1], core_of(1));
@@ -98,11 +115,18 @@ static void agent_write(const char *path)
     assert_int_equal(chmod(path, 0755), 0);
 }
 
+static bool cable_plug(void)
+{
+    char line[128];
+    snprintf(line, sizeof line, "ip link add cable type veth peer name cable netns %ld",
+             (long)holders[1]);
+    return run_on(0, line) == 0 && cable_up();
+}
+
 /* Why there are no hosts; NULL where they are up. The launcher that a lost cable leaves alone ends
  * when TCP gives up: after seconds here, not after a quarter of an hour. */
 static const char *hosts_up(void)
 {
-    char line[256];
 #ifndef LS_WITH_MPI
     return "built without MPI";
 #endif
@@ -113,20 +137,10 @@ static const char *hosts_up(void)
     for (int i = 0; i < HOSTS; i++)
         if (!(holders[i] = holder_start(i)))
             return "this process may not make network namespaces (root with CAP_SYS_ADMIN may)";
-    snprintf(line, sizeof line, "ip link add cable type veth peer name cable netns %ld",
-             (long)holders[1]);
-    if (run_on(0, line) != 0)
-        return "this system has no virtual cables (veth)";
-    for (int i = 0; i < HOSTS; i++) {
-        snprintf(line, sizeof line,
-                 "ip link set lo up && ip addr add " NETWORK ".%d/24 dev cable && "
-                 "ip link set cable up && echo 5 > /proc/sys/net/ipv4/tcp_retries2",
-                 i + 1);
-        if (run_on(i, line) != 0)
+    for (int i = 0; i < HOSTS; i++)
+        if (run_on(i, "ip link set lo up && echo 5 > /proc/sys/net/ipv4/tcp_retries2") != 0)
             return "the network of a namespace cannot be set up";
-    }
-    link_await();
-    return NULL;
+    return cable_plug() ? NULL : "this system has no virtual cables (veth)";
 }
 
 int hosts_setup(void **state)
@@ -164,6 +178,33 @@ void hosts_link(bool up)
     assert_int_equal(run_on(0, up ? "ip link set cable up" : "ip link set cable down"), 0);
     if (up)
         link_await();
+}
+
+const struct link_counts *hosts_cable(const struct link_faults *faults)
+{
+    static struct link_counts *counts;
+    if (relay) {
+        kill(relay, SIGKILL);
+        waitpid(relay, NULL, 0);
+        relay = 0;
+        munmap(counts, sizeof *counts);
+    } else {
+        assert_int_equal(run_on(0, "ip link del cable"), 0);
+    }
+    if (!faults) {
+        assert_true(cable_plug());
+        return NULL;
+    }
+    counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(counts != MAP_FAILED);
+    relay = link_relay_start(holders, "cable", faults, counts);
+    if (relay) {
+        assert_true(cable_up());
+        return counts;
+    }
+    munmap(counts, sizeof *counts);
+    assert_true(cable_plug());
+    return NULL;
 }
 
 bool hosts_shape(int mbit_per_s)

@@ -5,6 +5,8 @@
 #ifndef TEST_HOSTS_HOSTS_H
 #define TEST_HOSTS_HOSTS_H
 
+#include "link_relay.h"
+
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -25,6 +27,9 @@ void hosts_or_skip(void);
 void hosts_link(bool up);
 /* The cable goes out, and then all that runs on that host ends: nobody hears of it. */
 void hosts_lose(const char *directory, int host);
+/* Puts in another cable while no job runs: one with faults, or (NULL) a good one. Returns what the
+ * faulty one counts; NULL: a good one is in, or this system has no TAP devices. */
+const struct link_counts *hosts_cable(const struct link_faults *faults);
 /* Lets the cable carry so many Mbit/s each way. False: this system cannot (Linux with
  * CONFIG_NET_SCH_TBF; Debian: iproute2). */
 bool hosts_shape(int mbit_per_s);

@@ -1,6 +1,7 @@
 /* `lockstep launch` over two hosts, of which one is cut off: the job goes on with fewer ranks in
  * another layout, from its copy of the other one's snapshots, and with all of them when the host is
- * back; or of which one is lost, and a spare takes over. The end is that of one rank. With --hold
+ * back; or of which one is lost, and a spare takes over; or whose cable is bad. The end is that of
+ * one rank. With --hold
  * it is the two hosts of tools/soak.py. */
 /* check: network */
 #include "../launch/launched.h"
@@ -59,6 +60,30 @@ static void test_a_link_that_comes_and_goes(void **state)
     launched_stop(launcher, hosts_directory, "flaps");
     assert_int_equal(launched_events(hosts_directory, "flaps", "failed", NULL), 0);
     launched_expect_same(hosts_directory, "flaps");
+}
+
+/* What is lost, late, twice or out of order is TCP's to mend: nobody notices. */
+static void test_a_link_that_is_bad(void **state)
+{
+    hosts_or_skip();
+    const struct link_counts *counts =
+        hosts_cable(&(struct link_faults){.lost = 20, .twice = 20, .late_ms = 4, .seed = 1});
+    if (!counts) {
+        print_message("SKIPPED: this system has no TAP devices (/dev/net/tun)\n");
+        skip();
+    }
+    pid_t launcher =
+        hosts_launch(hosts_directory, 0, 2, "bad",
+                     LONG "comm.timeout_s=600 parallel.dp=2 parallel.tp=2 snapshot.every=1 ");
+    int64_t step = launched_await_step(launcher, hosts_directory, "bad", 1);
+    while (counts->lost < 20 || counts->twice < 20 || counts->overtaken < 20)
+        step = launched_await_step(launcher, hosts_directory, "bad", step + 1);
+    launched_stop(launcher, hosts_directory, "bad");
+    print_message("frames: %lld carried, %lld lost, %lld twice, %lld overtaken\n", counts->carried,
+                  counts->lost, counts->twice, counts->overtaken);
+    hosts_cable(NULL);
+    assert_int_equal(launched_events(hosts_directory, "bad", "failed", NULL), 0);
+    launched_expect_same(hosts_directory, "bad");
 }
 
 /* All ranks are on the other host, which is gone without a word: mpirun waits for it, the launcher
@@ -153,6 +178,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_server_by_times_whose_host_is_cut_off),
         cmocka_unit_test(test_a_server_by_the_clock_waits_for_its_host),
         cmocka_unit_test(test_a_link_that_comes_and_goes),
+        cmocka_unit_test(test_a_link_that_is_bad),
         cmocka_unit_test(test_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_host_that_is_lost), /* the last: that host ends */
     };

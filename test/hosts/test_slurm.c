@@ -1,7 +1,7 @@
 /* Lockstep under Slurm: srun, a batch script that Slurm signals ahead of its time limit and that
  * asks to be queued again, and a batch script without srun. The cluster is this machine: private
- * daemons with ports, key, socket and folders of their own, which end with this program. Slurm's
- * signal comes after a minute at the soonest: CHECK=all alone waits for it. */
+ * daemons with ports, key, socket, folders and numbers of jobs of their own, which end with this
+ * program. Slurm's signal comes after a minute at the soonest: CHECK=all alone waits for it. */
 /* check: network waits */
 #include "../cmd/run_program.h"
 #include "../launch/launched.h"
@@ -93,12 +93,13 @@ static void files_write(void)
         "SlurmdPort=%d\nAuthType=auth/munge\nAuthInfo=socket=%s/munge.sock\n"
         "StateSaveLocation=%s\nSlurmdSpoolDir=%s/spool\nSlurmctldPidFile=%s/slurmctld.pid\n"
         "SlurmdPidFile=%s/slurmd.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+        "FirstJobId=%d\n" /* Open MPI and PMIx name files in /tmp and /dev/shm by it */
         "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none\n"
         "SelectType=select/cons_tres\nMpiDefault=none\nReturnToService=2\nKillWait=5\n"
         "NodeName=node NodeHostname=%s NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN\n"
         "PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:4 State=UP\n",
         host, free_port(), free_port(), directory, directory, directory, directory, directory,
-        host);
+        1 + 16 * (int)(getpid() % 1000000), host);
     assert_in_range(length, 1, sizeof text - 1);
     scratch_write(scratch_path(directory, "slurm.conf"), text, (size_t)length);
     assert_int_equal(mkdir(scratch_path(directory, "spool"), 0755), 0);
