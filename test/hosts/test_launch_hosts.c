@@ -1,8 +1,7 @@
 /* `lockstep launch` over two hosts, of which one is cut off: the job goes on with fewer ranks in
  * another layout, from its copy of the other one's snapshots, and with all of them when the host is
  * back; or of which one is lost, and a spare takes over; or whose cable is bad. The end is that of
- * one rank. With --hold
- * it is the two hosts of tools/soak.py. */
+ * one rank. With --hold it is the two hosts of tools/soak.py. */
 /* check: network */
 #include "../launch/launched.h"
 #include "../support/await.h"
