@@ -475,8 +475,9 @@ define pc_write
 endef
 comma := ,
 escaped = $(subst $(empty) ,\ ,$(1))
-# With PKG_CONFIG_PATH=build, pkg-config finds this one: programs link with the build tree.
-$(BUILD)/lockstep-uninstalled.pc: Makefile
+# With PKG_CONFIG_PATH=build, pkg-config finds this one: programs link with the build tree, which may
+# have been moved.
+$(BUILD)/lockstep-uninstalled.pc: always
 	@mkdir -p $(@D)
 	$(call pc_write,$(call escaped,$(abspath $(BUILD))),$(call escaped,$(CURDIR)/include),$@)
 
