@@ -5,11 +5,11 @@
                          [--steps 3] [--layers 12] [--alone] [--lockstep build/lockstep]
 
 A Llama of 124 million parameters (the shape of GPT-2's smallest) with random weights is written as a
-folder. Lockstep trains adapters on it with each base, and peft with none and with NF4 of
-bitsandbytes (load_in_4bit, bf16): the same random tokens, batch, AdamW, clipping, two threads. All
-of them run in turns, round by round. Printed are, for each, the median of tokens a second, its
-ratio to Lockstep's lora.base=none of the same round, and the largest resident set. --alone leaves
-peft out. Needs torch, transformers, peft and numpy; bitsandbytes for NF4.
+folder. Lockstep trains adapters on it with each base, and peft with each of bitsandbytes
+(load_in_8bit, load_in_4bit with NF4 and bf16): the same random tokens, batch, AdamW, clipping, two
+threads. All of them run in turns, round by round. Printed are, for each, the median of tokens a
+second, its ratio to Lockstep's first base in the same round, and the largest resident set. --alone
+leaves peft out. Needs torch, transformers, peft and numpy; bitsandbytes for int8 and nf4.
 """
 import pathlib
 import statistics
@@ -40,6 +40,8 @@ def peer(o):
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(o.threads)
     more = {}
+    if o.peer == "int8":
+        more["quantization_config"] = transformers.BitsAndBytesConfig(load_in_8bit=True)
     if o.peer == "nf4":
         more["quantization_config"] = transformers.BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
@@ -78,7 +80,7 @@ def main():
         tuning.data_write(folder / "data.bin", o)
         programs = {f"lora.base={base}": (ours, base) for base in o.bases.split(",")}
         if not o.alone:
-            programs |= {f"peft, {base}": (peer_run, base) for base in ("none", "nf4")}
+            programs |= {f"peft, {base}": (peer_run, base) for base in o.bases.split(",")}
         rounds = []
         for number in range(o.rounds):
             rounds.append({p: run(o, folder, base) for p, (run, base) in programs.items()})
