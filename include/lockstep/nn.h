@@ -350,6 +350,9 @@ struct ls_micro_batch {
     const int32_t *ids;
     const int32_t *targets; /* -1: no loss */
     const float *weights;   /* of the losses, the same; finite, of any sign. NULL: each is 1 */
+    /* In training: of the entropies of the rows' distributions, the same, 0 where there is no
+     * target; these are added to the losses, and the head makes ls_model_entropies. NULL: none. */
+    const float *entropy_weights;
     /* Documents that are packed in a sequence, with options.documents: starts[b * T + t] is where
      * the one begins that holds token t of sequence b (as struct ls_attention has it). A token
      * attends to its own document, and its position is t - starts. [B, T] by position in the whole
@@ -479,8 +482,8 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
 /* After layer's forward: its output [N, C] act, until its slot is used again; when not training,
  * that of a layer which is not the last of its chunk only until the next layer's but one. */
 const void *ls_model_output(const struct ls_model *model, int layer, int slot);
-/* After the head's forward: loss, times weights, summed over each sequence's tokens held here,
- * [sequences]; the same on all tp ranks. */
+/* After the head's forward: loss, times weights, and entropy, times entropy_weights, summed over
+ * each sequence's tokens held here, [sequences]; the same on all tp ranks. */
 const float *ls_model_losses(const struct ls_model *model);
 /* The loss of each row, not weighted: minus the log-probability of its target, 0 where that is -1,
  * [M]. */
@@ -488,7 +491,8 @@ const float *ls_model_row_losses(const struct ls_model *model);
 /* And with batch->likeliest minus the token of the largest logit, the lowest of equal ones, [M];
  * -inf where no logit is a number. */
 const float *ls_model_likeliest(const struct ls_model *model);
-/* And with batch->entropies the entropy of each row's distribution, in nats (ls_entropy), [M]. */
+/* And with batch->entropies, or with entropy_weights, the entropy of each row's distribution, in
+ * nats (ls_entropy), [M]. */
 const float *ls_model_entropies(const struct ls_model *model);
 /* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */

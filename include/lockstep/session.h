@@ -49,8 +49,9 @@
  *     step          [inputs, targets, weights?]? sum?   one step, on that batch (struct
  *                   ls_given_batch) or on one of data.train; after "backward" the update
  *                   -> the step's report, ended
- *     backward      [inputs, targets, weights?] sum? temperature?   its gradient waits for
- *                   "step" -> its report, [logprobs];  discard: it is given up
+ *     backward      [inputs, targets, weights?, entropy_weights?] sum? temperature?   its gradient
+ *                   waits for "step" -> its report, [logprobs, entropies?];  discard: it is
+ *                   given up
  *     hash -> hash;  save -> step;  evaluate -> loss, bits_per_byte, sequences, tokens
  *     load          from      weights of a model or a run, into this one
  *     tensor_set    name, kind? state? [value]

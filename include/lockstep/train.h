@@ -137,22 +137,26 @@ int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
 
 /* A whole batch, given instead of the data's next one. Every rank is given the same and takes its
  * share. If it is smaller than the step's batch or has shorter sequences, the rest is padding that
- * does not count. Each sequence is one document. Target t has the loss weight * -log p(t). The loss
- * of the step is the sum over all targets, in the usual order, divided by the exact sum of their
- * weights; with `sum` nothing divides it. So the bits are the same in every layout. A target of
- * weight 0 is like one that does not count, and weights of 1 give the bits of no weights. */
+ * does not count. Each sequence is one document. Target t has the loss weight * -log p(t), plus
+ * entropy_weight * H with H the entropy of p, -sum_v p(v) log p(v): a negative weight keeps the
+ * model from being sure too early. The loss of the step is the sum over all targets, in the usual
+ * order, divided by the exact sum of their weights; with `sum` nothing divides it. So the bits are
+ * the same in every layout. A target of weights 0 is like one that does not count, and weights of 1
+ * give the bits of no weights. */
 struct ls_given_batch {
-    int64_t sequences, tokens; /* at most the step's batch (batch.global), and data.sequence */
-    const int32_t *inputs;     /* [sequences, tokens] token ids */
-    const int32_t *targets;    /* the same, what follows each; -1: does not count */
-    const float *weights;      /* the same, finite, of any sign; NULL: each is 1 */
-    bool sum;                  /* nothing divides the loss */
-    float temperature;         /* by which logits are divided, so that losses and log-probabilities
-                                * are of the distribution at it; 0: 1 */
+    int64_t sequences, tokens;    /* at most the step's batch (batch.global), and data.sequence */
+    const int32_t *inputs;        /* [sequences, tokens] token ids */
+    const int32_t *targets;       /* the same, what follows each; -1: does not count */
+    const float *weights;         /* the same, finite, of any sign; NULL: each is 1 */
+    const float *entropy_weights; /* the same; NULL: each is 0 */
+    bool sum;                     /* nothing divides the loss */
+    float temperature; /* by which logits are divided, so that losses and log-probabilities
+                        * are of the distribution at it; 0: 1 */
     /* [sequences, tokens], memory of this rank, filled with the log-probability of each target
      * before the update: minus its loss without weight; 0 if the target is -1. If the model has no
      * dropout, ls_runner_score_at and generation give the same bits. NULL: not wanted. */
     float *logprobs;
+    float *entropies; /* the same of H, if there are entropy_weights; NULL: not wanted */
 };
 /* Collective. One step on that batch. Steps and samples count as usual: the data's samples at these
  * places are skipped. A refused batch changes nothing: LS_EINVAL for its shape, or if ranks were

@@ -41,10 +41,10 @@ class Metrics(NamedTuple):
     mean of :func:`k3` over tokens (NaN without a reference); ``entropy`` the mean over drawn tokens
     of the entropy of what each was drawn from, which minus the mean of their log-probabilities
     estimates where the loop was not asked for it; both before the first update, as is ``loss``, of
-    the first minibatch. Over all updates of the batch: ``clip_share``, the share of
-    tokens that clipping left without gradient; ``ratio_*``, the range of new to old probability;
-    ``kl_old``, the mean of :func:`k3` of both. ``tokens`` were drawn; ``tokens_per_s`` counts
-    rollout and updates. The rest is of the last update.
+    the first minibatch, the bonus taken off. Over all updates of the batch: ``clip_share``, the
+    share of tokens that clipping left without gradient; ``ratio_*``, the range of new to old
+    probability; ``kl_old``, the mean of :func:`k3` of both. ``tokens`` were drawn; ``tokens_per_s``
+    counts rollout and updates. The rest is of the last update.
     """
 
     step: int
@@ -149,10 +149,10 @@ class GRPO(Loop):
             loss; their rewards count in their group.
         clip: how far the ratio may go from 1, down and up; one number for both.
         kl: weight of the divergence from reference.
+        entropy_bonus: weight of the entropy of what each token is drawn from, which is made larger.
         reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities;
             it gets ``temperature=`` where that is not 1.
-        entropy: ``Metrics.entropy`` is exact, for one more forward pass over a batch; False: an
-            estimate from the drawn tokens.
+        entropy: ``Metrics.entropy`` is exact, for one more forward pass; False: an estimate.
         normalise, scale: see :func:`token_weights` and :func:`group_advantages`. None is
             ``"text"``, for RLOO ``"sum"``; Dr. GRPO is ``normalise="max", scale=False``.
         stop, ends: as of :meth:`Run.generate`.
@@ -164,9 +164,9 @@ class GRPO(Loop):
                  max_tokens: int = 128, updates: int = 1, minibatches: int = 1,
                  shuffle: bool = False, temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
-                 reference: Any = None, entropy: bool = False, normalise: Optional[str] = None,
-                 scale: bool = True, seed: int = 0, stop: Sequence[str] = (),
-                 ends: Optional[Sequence[int]] = None, **other: Any) -> None:
+                 reference: Any = None, entropy: bool = False, entropy_bonus: float = 0.0,
+                 normalise: Optional[str] = None, scale: bool = True, seed: int = 0,
+                 stop: Sequence[str] = (), ends: Optional[Sequence[int]] = None, **other: Any) -> None:
         trains(run)
         for name in other:
             if name not in ("top_k", "top_p"):
@@ -184,11 +184,12 @@ class GRPO(Loop):
             raise ArgumentError(f"reward is {reward!r}: expected a function of prompts and texts")
         _arrays.positive("temperature", temperature)
         _arrays.positive("kl", kl, or_zero=True)
+        _arrays.positive("entropy_bonus", entropy_bonus, or_zero=True)
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
         self.prompts, self._starts = _arrays.prompts_read(prompts)
-        self.reward, self.n, self.max_tokens = reward, n, max_tokens
+        self.reward, self.n, self.max_tokens, self.bonus = reward, n, max_tokens, entropy_bonus
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
         self.shuffle, self.mask_truncated, self.entropy = shuffle, mask_truncated, entropy
         self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
@@ -262,9 +263,11 @@ class GRPO(Loop):
             weights = token_weights(part["mask"], self.normalise, self.max_tokens)
             loss = policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
                                self.kl if self._kl_in_loss else 0, part.get("reference"))
-            logp = run.backward(part["ids"], loss.d_logprobs, **self.temperature)
+            bonus = -self.bonus * weights if self.bonus else None
+            logp = run.backward(part["ids"], loss.d_logprobs, d_entropies=bonus, **self.temperature)
+            logp, entropies = (logp, 0) if bonus is None else logp
             last = run.step()
-            losses.append(loss.value)
+            losses.append(loss.value + (0 if bonus is None else float((bonus * entropies).sum())))
             clipped += loss.clipped.sum()
             log_ratios.append((logp.astype(np.float64) - part["old"])[part["mask"]])
             if run.ended:

@@ -509,8 +509,10 @@ class Run(_Opened):
             arrays.append(array_of("weights", weights, "f4"))
         return arrays
 
-    def backward(self, tokens: Any, d_logprobs: Any, temperature: float = 1.0) -> Any:
-        """The gradient of any loss, given its derivative by each token's log-probability.
+    def backward(self, tokens: Any, d_logprobs: Any, temperature: float = 1.0, *,
+                 d_entropies: Any = None) -> Any:
+        """The gradient of any loss, given its derivative by each token's log-probability, and by the
+        entropy of the distribution that the token is of.
 
         Args:
             tokens: int [sequences, T] as :meth:`generate` gives them: rows end with -1. At most
@@ -518,9 +520,13 @@ class Run(_Opened):
             d_logprobs: float [sequences, T]: the derivative by ``logprobs(tokens)``; what stands at
                 the first token and behind the end counts for nothing.
             temperature: of these log-probabilities, as of :meth:`logprobs`.
+            d_entropies: float [sequences, T]: the derivative by the entropies that
+                ``logprobs(tokens, entropy=True)`` gives. -c adds c times the entropies to what is
+                made larger.
 
         Returns:
-            float32 [sequences, T], ``logprobs(tokens, temperature)``, bit for bit where nothing is dropped out.
+            float32 [sequences, T], ``logprobs(tokens, temperature)``, bit for bit where nothing is
+            dropped out; with d_entropies ``logprobs(tokens, temperature, entropy=True)``.
 
         :meth:`step` updates with it.
         """
@@ -528,14 +534,21 @@ class Run(_Opened):
         ids, lengths = _arrays.ragged("tokens", tokens, self.vocabulary)
         place = np.arange(ids.shape[1])[None, :]
         ids = np.where(place < lengths[:, None], ids, -1).astype(np.int32)
-        given = _arrays.shaped("d_logprobs", d_logprobs, 2, ids.shape)
-        d = _arrays.floats("d_logprobs", np.where(ids >= 0, given, 0), ids.shape)
-        answer = session.ask("backward", {"sum": True, "temperature": temperature},
-                             self._batch(ids, None, -d), ["logprobs"])
+
+        def derivative(name: str, values: Any) -> Any:
+            given = _arrays.shaped(name, values, 2, ids.shape)
+            return _arrays.floats(name, np.where(ids >= 0, given, 0), ids.shape)
+
+        batch = self._batch(ids, None, -derivative("d_logprobs", d_logprobs))
+        wanted = ["logprobs"]
+        if d_entropies is not None:
+            d = np.ascontiguousarray(derivative("d_entropies", d_entropies)[:, 1:])
+            batch.append(array_of("entropy_weights", d, "f4"))
+            wanted.append("entropies")
+        answer = session.ask("backward", {"sum": True, "temperature": temperature}, batch, wanted)
         self._waits = True
-        out = np.zeros(ids.shape, np.float32)
-        out[:, 1:] = answer["logprobs"]
-        return out
+        out = [np.pad(answer[name], ((0, 0), (1, 0))) for name in wanted]
+        return tuple(out) if d_entropies is not None else out[0]
 
     def discard(self) -> None:
         """Gives up the gradient of :meth:`backward`."""

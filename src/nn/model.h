@@ -13,7 +13,7 @@ struct head_losses {
     float *rows;         /* [M] */
     float *sequences;    /* [sequences] */
     float *likeliest;    /* [M] of a batch that asks for them; NULL in training */
-    float *entropies;    /* the same */
+    float *entropies;    /* [M] of a batch that asks for them */
     int64_t group_units; /* units whose logits exist at once */
 };
 

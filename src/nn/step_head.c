@@ -11,9 +11,8 @@
 enum { PARTIALS_MAX = __builtin_ctz(LS_SEQ_TILES_MAX) };
 struct head_buffers {
     struct exchange gather, reduce;
-    void *logits; /* [group_units * unit rows, V] */
-    float *max,
-        *sums; /* [group rows], [2, group rows]: of a split vocabulary, and not in training */
+    void *logits;      /* [group_units * unit rows, V] */
+    float *max, *sums; /* [group rows], [3, group rows]: of exponentials, targets, products */
     float *partial[PARTIALS_MAX]; /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
@@ -75,10 +74,8 @@ static struct head_buffers buffers_take(const struct ls_model *model, const stru
     int64_t rows = group_of(model, s->weight) * unit_rows(model);
     struct head_buffers b = {.gather = exchange_gather(model, arena),
                              .logits = model_take(model, arena, rows, s->weight->rows)};
-    if (model->tp.size > 1 || !model->options.training)
-        b.max = ls_arena_take(arena, (size_t)rows * sizeof(float));
-    if (model->tp.size > 1 || !model->options.training)
-        b.sums = ls_arena_take(arena, (size_t)(2 * rows) * sizeof(float));
+    b.max = ls_arena_take(arena, (size_t)rows * sizeof(float));
+    b.sums = ls_arena_take(arena, (size_t)(3 * rows) * sizeof(float));
     if (!model->options.training)
         return b;
     b.reduce = exchange_reduce(model, arena);
@@ -100,11 +97,10 @@ static void head_constants(struct ls_model *model, struct ls_arena *arena,
     struct head_losses *losses = &model->losses;
     losses->rows = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
     losses->sequences = ls_arena_take(arena, (size_t)model->options.sequences * sizeof(float));
-    losses->group_units = group_of(model, s->weight);
-    if (model->options.training)
-        return;
-    losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
     losses->entropies = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
+    losses->group_units = group_of(model, s->weight);
+    if (!model->options.training)
+        losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
 }
 
 /* ---- groups of units ------------------------------------------------------------------------- */
@@ -130,18 +126,20 @@ static float logit_scale(const struct layer_run *run)
 static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t first_row, int64_t rows)
 {
     const struct ls_model *model = walk->run->model;
-    const float *weights = walk->run->batch->weights;
+    const struct ls_micro_batch *batch = walk->run->batch;
+    const float *weights = batch->weights, *entropies = batch->entropy_weights;
     float scale = logit_scale(walk->run);
-    return (struct ls_cross_entropy){
-        .rows = rows,
-        .vocabulary = model->config.vocab,
-        .padded = walk->weight->rows,
-        .tiles = model->tiles,
-        .act = model->numerics.act,
-        .scale = walk->training ? walk->run->batch->gradient_scale * scale : 0,
-        .first = walk->weight->first_row,
-        .softcap = model->config.logit_softcap * scale,
-        .weight = weights ? weights + first_row : NULL};
+    return (struct ls_cross_entropy){.rows = rows,
+                                     .vocabulary = model->config.vocab,
+                                     .padded = walk->weight->rows,
+                                     .tiles = model->tiles,
+                                     .act = model->numerics.act,
+                                     .scale = walk->training ? batch->gradient_scale * scale : 0,
+                                     .first = walk->weight->first_row,
+                                     .softcap = model->config.logit_softcap * scale,
+                                     .weight = weights ? weights + first_row : NULL,
+                                     .entropy_weight = entropies ? entropies + first_row : NULL,
+                                     .product = entropies ? walk->buffers.sums + 2 * rows : NULL};
 }
 
 /* The largest logit of each row, over all ranks' parts of the vocabulary. */
@@ -174,25 +172,6 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
     return status;
 }
 
-static int group_entropies(struct walk *walk, int64_t first_row, int64_t rows)
-{
-    const struct layer_run *run = walk->run;
-    const struct ls_model *model = run->model;
-    struct head_buffers *b = &walk->buffers;
-    struct ls_cross_entropy op = loss_of(walk, first_row, rows);
-    LS_ASSERT(model->losses.entropies);
-    int status = group_max(walk, &op);
-    if (status)
-        return status;
-    ls_entropy_sums(run->ops, &op, b->logits, b->max, b->sums, b->sums + rows);
-    if (model->tp.size > 1)
-        status =
-            ls_all_reduce_start(model->tp.comm, b->sums, 2 * rows, LS_QUEUED, LS_HERE, run->error);
-    if (!status)
-        ls_entropy(run->ops, &op, b->sums, b->sums + rows, model->losses.entropies + first_row);
-    return status;
-}
-
 /* Of rows of a [rows, C], capped where the model says so, at the batch's temperature. */
 static int logits_make(const struct layer_run *run, const struct ls_param *weight, int64_t rows,
                        const void *a, void *logits)
@@ -208,7 +187,8 @@ static int logits_make(const struct layer_run *run, const struct ls_param *weigh
     return status;
 }
 
-/* Loss of a group's rows, and their logits' gradient in place. */
+/* Loss of a group's rows, their entropies where these are asked for, and their logits' gradient in
+ * place. */
 static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
 {
     const struct layer_run *run = walk->run;
@@ -217,20 +197,27 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     const int32_t *target = run->batch->targets + first_row;
     float *loss = model->losses.rows + first_row;
     struct ls_cross_entropy op = loss_of(walk, first_row, rows);
-    if (model->tp.size == 1) {
+    bool entropies = run->batch->entropies || op.entropy_weight;
+    if (model->tp.size == 1 && !entropies) {
         ls_cross_entropy(run->ops, &op, b->logits, target, loss);
         return LS_OK;
     }
-    struct ls_comm *comm = model->tp.comm;
-    float *sum = b->sums, *target_logit = b->sums + rows;
+    float *sum = b->sums, *target_logit = b->sums + rows, *product = b->sums + 2 * rows;
     int status = group_max(walk, &op);
     if (status)
         return status;
     ls_cross_entropy_sum(run->ops, &op, b->logits, target, b->max, sum, target_logit);
-    status = ls_all_reduce_start(comm, b->sums, 2 * rows, LS_QUEUED, LS_HERE, run->error);
-    if (!status)
-        ls_cross_entropy_finish(run->ops, &op, b->logits, target, b->max, sum, target_logit, loss);
-    return status;
+    if (entropies) /* sum again: of rows without a target, too */
+        ls_entropy_sums(run->ops, &op, b->logits, b->max, sum, product);
+    if (model->tp.size > 1)
+        status = ls_all_reduce_start(model->tp.comm, b->sums, (entropies ? 3 : 2) * rows, LS_QUEUED,
+                                     LS_HERE, run->error);
+    if (status)
+        return status;
+    if (entropies)
+        ls_entropy(run->ops, &op, sum, product, model->losses.entropies + first_row);
+    ls_cross_entropy_finish(run->ops, &op, b->logits, target, b->max, sum, target_logit, loss);
+    return LS_OK;
 }
 
 /* One group, rows [first_row, ...) in the order of sum: logits, loss, and when training the two
@@ -247,8 +234,6 @@ static int group_run(struct walk *walk, int64_t first_row, const struct ls_token
     int status = logits_make(run, walk->weight, rows, a, logits);
     if (!status && run->batch->likeliest)
         status = group_likeliest(walk, first_row, rows);
-    if (!status && run->batch->entropies)
-        status = group_entropies(walk, first_row, rows);
     if (!status)
         status = group_loss(walk, first_row, rows);
     if (status || !walk->training)
@@ -368,9 +353,15 @@ static int head_forward(const struct layer_run *run, const struct bound_step *s)
         status = ls_tp_reduce_round(&model->tp, run->ops, model->numerics.act, run->rows->all,
                                     model->config.channels, &walk.buffers.reduce.scratch,
                                     run_dx(run, s), run->error);
+    struct ls_loss_sum sum = {.sequences = run->batch->sequences,
+                              .tiles = run->rows->tiles,
+                              .tokens = run->rows->tile_tokens,
+                              .loss = model->losses.rows,
+                              .weight = run->batch->weights,
+                              .entropy_weight = run->batch->entropy_weights};
+    sum.entropy = sum.entropy_weight ? model->losses.entropies : NULL;
     if (!status)
-        ls_loss_sum(run->ops, model->losses.rows, run->batch->weights, run->batch->sequences,
-                    run->rows->tiles, run->rows->tile_tokens, model->losses.sequences);
+        ls_loss_sum(run->ops, &sum, model->losses.sequences);
     return status;
 }
 

@@ -45,8 +45,11 @@ static void loss_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, c, &c->logits, ops_bytes(c->op.act, c->op.rows * c->op.padded),
                    c->op.scale != 0 ? kind->logits : LS_READS);
     ops_operand_ids(ls_operand_add(out, c, &c->target, row, LS_READS), -1, c->op.vocabulary);
-    if (kind->gradient_passes > kind->passes)
+    if (kind->gradient_passes > kind->passes) {
         ls_operand_add(out, c, &c->op.weight, row, LS_READS);
+        ls_operand_add(out, c, &c->op.entropy_weight, row, LS_READS);
+        ls_operand_add(out, c, &c->op.product, row, LS_READS);
+    }
     ls_operand_add(out, c, &c->max, row, kind->row_max);
     ls_operand_add(out, c, &c->sum, row, kind->row_sum);
     ls_operand_add(out, c, &c->beside, row, kind->row_sum);
@@ -76,6 +79,7 @@ void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, voi
 {
     static const struct loss_kind kind = {1, 3, LS_READS_WRITES, 0, 0, whole_rows};
     LS_ASSERT(ops->idle || (op->first == 0 && op->vocabulary <= op->padded));
+    LS_ASSERT(!op->entropy_weight);
     ops_submit(ops, &loss_op,
                &(struct loss_call){&kind, *op, logits, target, NULL, NULL, NULL, loss});
 }
@@ -122,6 +126,7 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
                              const float *target_logit, float *loss)
 {
     static const struct loss_kind kind = {0, 2, LS_READS_WRITES, LS_READS, LS_READS, finish_rows};
+    LS_ASSERT(!op->entropy_weight == !op->product);
     ops_submit(ops, &loss_op,
                &(struct loss_call){&kind, *op, logits, target, (float *)(uintptr_t)max,
                                    (float *)(uintptr_t)sum, (float *)(uintptr_t)target_logit,
@@ -197,21 +202,29 @@ void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *o
                                    (float *)(uintptr_t)max, NULL, NULL, place});
 }
 
-static float weighted(const float *loss, const float *weight, int64_t t)
+static float weighted(float value, float weight)
 {
-    return !weight ? loss[t] : weight[t] != 0 ? weight[t] * loss[t] : 0.0f;
+    return weight != 0 ? weight * value : 0.0f;
 }
 
-static float tokens_sum(const float *loss, const float *weight, int64_t tokens)
+/* What token i adds. */
+static float token_term(const struct ls_loss_sum *sum, int64_t i)
+{
+    float term = sum->weight ? weighted(sum->loss[i], sum->weight[i]) : sum->loss[i];
+    return sum->entropy_weight ? term + weighted(sum->entropy[i], sum->entropy_weight[i]) : term;
+}
+
+/* Of a tile of a sequence that begins with token first. */
+static float tokens_sum(const struct ls_loss_sum *sum, int64_t first)
 {
     float stack[64];
     int top = 0;
-    int64_t tiles = ls_ceil_div(tokens, LS_TOKEN_TILE);
+    int64_t tiles = ls_ceil_div(sum->tokens, LS_TOKEN_TILE);
     for (int64_t tile = 0; tile < tiles; tile++) {
         float partial = 0;
-        int64_t end = ls_min(tokens, (tile + 1) * LS_TOKEN_TILE);
+        int64_t end = ls_min(sum->tokens, (tile + 1) * LS_TOKEN_TILE);
         for (int64_t t = tile * LS_TOKEN_TILE; t < end; t++)
-            partial += weighted(loss, weight, t);
+            partial += token_term(sum, first + t);
         stack[top++] = partial;
         for (int merges = ops_tree_merges(tile, tiles); merges > 0; merges--, top--)
             stack[top - 2] += stack[top - 1];
@@ -220,8 +233,7 @@ static float tokens_sum(const float *loss, const float *weight, int64_t tokens)
 }
 
 struct loss_sum {
-    const float *loss, *weight;
-    int64_t sequences, tiles, tokens;
+    struct ls_loss_sum sum;
     float *out;
 };
 
@@ -230,24 +242,24 @@ static void loss_sum_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct loss_sum *c = arguments;
     (void)ops;
-    const size_t rows = ops_bytes(LS_F32, c->sequences * c->tiles * c->tokens);
-    ls_operand_add(out, c, &c->loss, rows, LS_READS);
-    ls_operand_add(out, c, &c->weight, rows, LS_READS);
-    ls_operand_add(out, c, &c->out, ops_bytes(LS_F32, c->sequences), LS_WRITES);
+    const size_t rows = ops_bytes(LS_F32, c->sum.sequences * c->sum.tiles * c->sum.tokens);
+    ls_operand_add(out, c, &c->sum.loss, rows, LS_READS);
+    ls_operand_add(out, c, &c->sum.weight, rows, LS_READS);
+    ls_operand_add(out, c, &c->sum.entropy, rows, LS_READS);
+    ls_operand_add(out, c, &c->sum.entropy_weight, rows, LS_READS);
+    ls_operand_add(out, c, &c->out, ops_bytes(LS_F32, c->sum.sequences), LS_WRITES);
 }
 
 static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
 {
     const struct loss_sum *c = arguments;
     (void)ops, (void)error;
-    for (int64_t sequence = 0; sequence < c->sequences; sequence++) {
+    for (int64_t sequence = 0; sequence < c->sum.sequences; sequence++) {
         float stack[64] = {0};
         int top = 0;
-        for (int64_t tile = 0; tile < c->tiles; tile++) {
-            int64_t first = (sequence * c->tiles + tile) * c->tokens;
-            stack[top++] =
-                tokens_sum(c->loss + first, c->weight ? c->weight + first : NULL, c->tokens);
-            for (int merges = ops_tree_merges(tile, c->tiles); merges > 0; merges--, top--)
+        for (int64_t tile = 0; tile < c->sum.tiles; tile++) {
+            stack[top++] = tokens_sum(&c->sum, (sequence * c->sum.tiles + tile) * c->sum.tokens);
+            for (int merges = ops_tree_merges(tile, c->sum.tiles); merges > 0; merges--, top--)
                 stack[top - 2] += stack[top - 1];
         }
         c->out[sequence] = stack[0];
@@ -255,9 +267,8 @@ static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_err
     return LS_OK;
 }
 
-void ls_loss_sum(struct ls_ops *ops, const float *loss, const float *weight, int64_t sequences,
-                 int64_t tiles, int64_t tokens, float *out)
+void ls_loss_sum(struct ls_ops *ops, const struct ls_loss_sum *sum, float *out)
 {
     static const struct ops_op op = OPS_OP(struct loss_sum, NULL, loss_sum_operands, loss_sum_run);
-    ops_submit(ops, &op, &(struct loss_sum){loss, weight, sequences, tiles, tokens, out});
+    ops_submit(ops, &op, &(struct loss_sum){*sum, out});
 }

@@ -90,23 +90,22 @@ static void report_answer(struct rank *rank, const struct ls_step_report *report
     answer_set(rank->session, "ended", json_boolean(ls_run_ended(rank->run)));
 }
 
-/* inputs and targets [sequences, tokens], and weights of the targets. */
+/* inputs and targets [sequences, tokens], and weights of the targets and of entropies. */
 static int batch_check(struct ls_session *s, struct ls_error *error)
 {
     const struct order *order = &s->order;
     const struct ls_array *inputs = order_array(order, "inputs");
-    const char *const names[] = {"targets", "weights"};
+    static const struct {
+        const char *name, *dtype;
+    } others[] = {{"targets", "i4"}, {"weights", "f4"}, {"entropy_weights", "f4"}};
     int status = order_array_check(order, "inputs", "i4", 2, error);
-    if (!status)
-        status = order_array_check(order, "targets", "i4", 2, error);
-    if (!status)
-        status = order_array_check(order, "weights", "f4", 2, error);
-    for (int i = 0; i < 2 && !status; i++) {
-        const struct ls_array *array = order_array(order, names[i]);
-        if (array &&
+    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++) {
+        const struct ls_array *array = order_array(order, others[i].name);
+        status = order_array_check(order, others[i].name, others[i].dtype, 2, error);
+        if (!status && array &&
             (!inputs || array->shape[0] != inputs->shape[0] || array->shape[1] != inputs->shape[1]))
             status = ls_error_set(error, LS_EINVAL, "%s: %s: expected the shape of inputs",
-                                  order->verb->name, names[i]);
+                                  order->verb->name, others[i].name);
     }
     if (!status && inputs && !order_array(order, "targets"))
         status = ls_error_set(error, LS_EINVAL, "%s: targets: expected those of the inputs",
@@ -125,7 +124,8 @@ static int backward_check(struct ls_session *s, struct ls_error *error)
 static bool batch_read(const struct order *order, struct ls_given_batch *batch)
 {
     const struct ls_array *inputs = order_array(order, "inputs"),
-                          *weights = order_array(order, "weights");
+                          *weights = order_array(order, "weights"),
+                          *entropy_weights = order_array(order, "entropy_weights");
     *batch = (struct ls_given_batch){0};
     if (!inputs)
         return false;
@@ -134,6 +134,7 @@ static bool batch_read(const struct order *order, struct ls_given_batch *batch)
     batch->inputs = inputs->data;
     batch->targets = order_array(order, "targets")->data;
     batch->weights = weights ? weights->data : NULL;
+    batch->entropy_weights = entropy_weights ? entropy_weights->data : NULL;
     return true;
 }
 
@@ -176,7 +177,7 @@ static int backward_run(struct rank *rank, struct ls_error *error)
     struct ls_session *s = rank->session;
     struct ls_step_report report = {0};
     struct ls_given_batch batch;
-    void *logprobs = NULL;
+    void *logprobs = NULL, *entropies = NULL;
     if (ls_run_ended(rank->run))
         return run_over(rank, error);
     batch_read(&s->order, &batch);
@@ -186,13 +187,16 @@ static int backward_run(struct rank *rank, struct ls_error *error)
     if (!status)
         status = option_temperature(&s->order, &temperature, error);
     batch.temperature = (float)temperature;
+    const int64_t *shape = order_array(&s->order, "inputs")->shape;
     if (!status && rank->speaks)
-        status = answer_array(s, "logprobs", "f4", 2, order_array(&s->order, "inputs")->shape,
-                              &logprobs, true, error);
+        status = answer_array(s, "logprobs", "f4", 2, shape, &logprobs, true, error);
+    if (!status && rank->speaks && batch.entropy_weights)
+        status = answer_array(s, "entropies", "f4", 2, shape, &entropies, true, error);
     status = ls_comm_agree(rank->world, status, error);
     if (status)
         return status;
     batch.logprobs = logprobs;
+    batch.entropies = entropies;
     status = ls_trainer_backward(rank->trainer, &batch, &report, error);
     rank->lost = status && !refused(&batch, status);
     if (!status)
@@ -254,7 +258,7 @@ const struct verb verbs_run[] = {
     {"open", "config|keys", "", VERB_STARTS, .alone = open_alone, .run = open_run},
     {"step", "sum", "inputs|targets|weights", VERB_RANKS, true, .check = batch_check,
      .run = step_run},
-    {"backward", "sum|temperature", "inputs|targets|weights", VERB_RANKS, true,
+    {"backward", "sum|temperature", "inputs|targets|weights|entropy_weights", VERB_RANKS, true,
      .check = backward_check, .run = backward_run},
     {"discard", "", "", VERB_RANKS, true, .run = discard_run},
     {"hash", "", "", VERB_RANKS, true, .run = hash_run},

@@ -14,12 +14,12 @@ struct given {
     struct ls_given_batch batch; /* the one under way */
     int64_t counted;             /* its targets that count */
     double divisor;
-    int64_t row;                 /* tokens held here of a sequence */
-    int32_t *inputs, *targets;   /* [sequences here, row] */
-    float *weights, *row_losses; /* the same */
-    int32_t *whole;              /* [T] one sequence, of ids or of weights */
-    bool wants;                  /* some rank asks for log-probabilities */
-    float *logprobs;             /* [sequences, tokens] of the largest batch; NULL: not yet asked */
+    int64_t row;               /* tokens held here of a sequence */
+    int32_t *inputs, *targets; /* [sequences here, row] */
+    float *weights, *entropy_weights, *row_losses, *row_entropies; /* the same */
+    int32_t *whole; /* [T] one sequence, of ids or of weights */
+    bool wants;     /* some rank asks for log-probabilities or entropies */
+    float *answer;  /* [sequences, tokens] of the largest batch; NULL: not yet asked */
 };
 
 void given_free(struct given *g)
@@ -29,9 +29,11 @@ void given_free(struct given *g)
     free(g->inputs);
     free(g->targets);
     free(g->weights);
+    free(g->entropy_weights);
     free(g->row_losses);
+    free(g->row_entropies);
     free(g->whole);
-    free(g->logprobs);
+    free(g->answer);
     free(g);
 }
 
@@ -47,10 +49,13 @@ static int given_new(struct ls_trainer *t, struct ls_error *error)
         g->inputs = calloc(count, sizeof *g->inputs);
         g->targets = calloc(count, sizeof *g->targets);
         g->weights = calloc(count, sizeof *g->weights);
+        g->entropy_weights = calloc(count, sizeof *g->entropy_weights);
         g->row_losses = calloc(count, sizeof *g->row_losses);
+        g->row_entropies = calloc(count, sizeof *g->row_entropies);
         g->whole = calloc((size_t)t->config.data.sequence, sizeof *g->whole);
     }
-    if (g && g->inputs && g->targets && g->weights && g->row_losses && g->whole) {
+    if (g && g->inputs && g->targets && g->weights && g->entropy_weights && g->row_losses &&
+        g->row_entropies && g->whole) {
         t->given = g;
         return LS_OK;
     }
@@ -78,12 +83,28 @@ static int shape_check(const struct ls_trainer *t, const struct ls_given_batch *
         return ls_error_set(error, LS_EINVAL,
                             "the given batch has temperature %g: expected a number from %g",
                             ls_shown((double)b->temperature), (double)FLT_MIN);
+    if (b->entropies && !b->entropy_weights)
+        return ls_error_set(error, LS_EINVAL,
+                            "the given batch asks for entropies: expected entropy_weights, which "
+                            "may be 0");
     if (b->tokens < 1 || b->tokens > tokens)
         return ls_error_set(error, LS_EINVAL,
                             "the given batch has sequences of %lld tokens: expected 1 to %lld "
                             "(data.sequence)",
                             (long long)b->tokens, (long long)tokens);
     return LS_OK;
+}
+
+static int weight_check(const struct ls_given_batch *b, const char *what, const float *weights,
+                        int64_t i, struct ls_error *error)
+{
+    if (!weights || isfinite(weights[i]))
+        return LS_OK;
+    return ls_error_set(error, LS_EDATA,
+                        "the given batch, sequence %lld, token %lld: %s is %g: expected a finite "
+                        "number",
+                        (long long)(i / b->tokens), (long long)(i % b->tokens), what,
+                        ls_shown((double)weights[i]));
 }
 
 static int value_check(const struct ls_given_batch *b, int64_t vocabulary, int64_t i,
@@ -102,12 +123,9 @@ static int value_check(const struct ls_given_batch *b, int64_t vocabulary, int64
                             "model's vocabulary: expected 0 to %lld, or -1 for one that does not "
                             "count",
                             sequence, token, target, (long long)vocabulary - 1);
-    if (b->weights && !isfinite(b->weights[i]))
-        return ls_error_set(error, LS_EDATA,
-                            "the given batch, sequence %lld, token %lld: the weight is %g: "
-                            "expected a finite number",
-                            sequence, token, ls_shown((double)b->weights[i]));
-    return LS_OK;
+    int status = weight_check(b, "the weight", b->weights, i, error);
+    return status ? status
+                  : weight_check(b, "the weight of the entropy", b->entropy_weights, i, error);
 }
 
 /* What the sum of losses is divided by. The sum of weights is exact, and rounded once. */
@@ -118,7 +136,8 @@ static int divisor_find(struct given *g, const struct ls_given_batch *b, struct 
     g->counted = 0;
     for (int64_t i = 0; i < b->sequences * b->tokens; i++) {
         float weight = b->weights ? b->weights[i] : 1;
-        if (b->targets[i] < 0 || weight == 0)
+        bool entropy = b->entropy_weights && b->entropy_weights[i] != 0;
+        if (b->targets[i] < 0 || (weight == 0 && !entropy))
             continue;
         g->counted++;
         if (b->weights)
@@ -158,6 +177,9 @@ static int64_t batch_digest(const struct ls_given_batch *b)
     ls_digest_piece(&digest, "targets", 0, 0, b->targets, count * sizeof *b->targets);
     if (b->weights)
         ls_digest_piece(&digest, "weights", 0, 0, b->weights, count * sizeof *b->weights);
+    if (b->entropy_weights)
+        ls_digest_piece(&digest, "entropies", 0, 0, b->entropy_weights,
+                        count * sizeof *b->entropy_weights);
     return (int64_t)(digest.low >> 1);
 }
 
@@ -165,7 +187,7 @@ static int64_t batch_digest(const struct ls_given_batch *b)
 static int batches_compare(struct ls_trainer *t, const struct ls_given_batch *b,
                            struct ls_error *error)
 {
-    int64_t most = batch_digest(b), least = -most, wants = b->logprobs != NULL;
+    int64_t most = batch_digest(b), least = -most, wants = b->logprobs || b->entropies;
     int status = ls_all_reduce_max(t->world, &most, error);
     if (!status)
         status = ls_all_reduce_max(t->world, &least, error);
@@ -180,13 +202,13 @@ static int batches_compare(struct ls_trainer *t, const struct ls_given_batch *b,
                         (long long)t->state->step + 1);
 }
 
-static int logprobs_open(struct ls_trainer *t, struct ls_error *error)
+static int answer_open(struct ls_trainer *t, struct ls_error *error)
 {
     struct given *g = t->given;
     int64_t most = t->layout.ramp.full * t->layout.numerics.leaf_sequences;
-    if (!g->logprobs)
-        g->logprobs = calloc((size_t)(most * t->config.data.sequence), sizeof *g->logprobs);
-    return g->logprobs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for log-probabilities");
+    if (!g->answer)
+        g->answer = calloc((size_t)(most * t->config.data.sequence), sizeof *g->answer);
+    return g->answer ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for log-probabilities");
 }
 
 int given_admit(struct ls_trainer *t, const struct ls_given_batch *batch, struct ls_error *error)
@@ -199,7 +221,7 @@ int given_admit(struct ls_trainer *t, const struct ls_given_batch *batch, struct
     if (!status)
         status = batches_compare(t, batch, error);
     if (!status && t->given->wants)
-        status = ls_comm_agree(t->world, logprobs_open(t, error), error);
+        status = ls_comm_agree(t->world, answer_open(t, error), error);
     if (!status)
         t->given->batch = *batch;
     return status;
@@ -225,6 +247,16 @@ static void row_take(const struct ls_trainer *t, int64_t sequence, int64_t at, c
                      (char *)out + (size_t)(at * g->row) * bytes);
 }
 
+/* The weights of the entropies in row `at`, whose targets are there: 0 without a target. */
+static void entropy_weights_take(const struct ls_trainer *t, int64_t sequence, int64_t at)
+{
+    struct given *g = t->given;
+    row_take(t, sequence, at, g->batch.entropy_weights, 0, g->entropy_weights);
+    for (int64_t i = at * g->row; i < (at + 1) * g->row; i++)
+        if (g->targets[i] < 0)
+            g->entropy_weights[i] = 0;
+}
+
 void given_take(struct ls_trainer *t, struct train_batch *batch)
 {
     struct given *g = t->given;
@@ -236,48 +268,66 @@ void given_take(struct ls_trainer *t, struct train_batch *batch)
             row_take(t, micro.first + k, micro.offset + k, b->targets, -1, g->targets);
             if (b->weights)
                 row_take(t, micro.first + k, micro.offset + k, b->weights, 0, g->weights);
+            if (b->entropy_weights)
+                entropy_weights_take(t, micro.first + k, micro.offset + k);
         }
     }
     batch->inputs = g->inputs;
     batch->targets = g->targets;
     batch->weights = b->weights ? g->weights : NULL;
+    batch->entropy_weights = b->entropy_weights ? g->entropy_weights : NULL;
     batch->row_losses = g->wants ? g->row_losses : NULL;
+    batch->row_entropies = g->wants && b->entropy_weights ? g->row_entropies : NULL;
     batch->counted = g->counted;
     batch->divisor = g->divisor;
     batch->temperature = b->temperature;
     batch->sum = b->sum;
 }
 
-/* ---- log-probabilities ----------------------------------------------------------------------- */
+/* ---- what the head found --------------------------------------------------------------------- */
 
-/* Minus the losses of row `at`, to where its tokens are in sequence `sequence`. */
-static void row_give(const struct ls_trainer *t, int64_t sequence, int64_t at)
+/* Row `at` of values to where its tokens are in sequence `sequence`; 0 without a target. */
+static void row_give(const struct ls_trainer *t, int64_t sequence, int64_t at, const float *values)
 {
     const struct given *g = t->given;
     const struct ls_given_batch *b = &g->batch;
-    const float *loss = g->row_losses + at * g->row;
-    float *out = g->logprobs + sequence * b->tokens;
+    const float *value = values + at * g->row;
     for (int i = 0; i < t->segment_count; i++)
-        for (int64_t k = 0; k < t->segments[i].count; k++, loss++)
+        for (int64_t k = 0; k < t->segments[i].count; k++, value++) {
+            int64_t place = sequence * b->tokens + t->segments[i].first + k;
             if (t->segments[i].first + k < b->tokens)
-                out[t->segments[i].first + k] = 0 - *loss;
+                g->answer[place] = b->targets[place] < 0 ? 0 : *value;
+        }
 }
 
-/* Each is known to one rank, and zero on the others: adding them rounds nothing. */
-int given_logprobs(struct ls_trainer *t, const struct train_batch *batch, struct ls_error *error)
+/* Collective. values [sequences here, row] as [sequences, tokens], times sign, to out unless that
+ * is NULL. Each is known to one rank, and zero on the others: adding them rounds nothing. */
+static int answer_give(struct ls_trainer *t, const struct train_batch *batch, const float *values,
+                       float sign, float *out, struct ls_error *error)
 {
     struct given *g = t->given;
     const struct ls_given_batch *b = &g->batch;
     bool answers = t->part.head && t->coordinates[LS_AXIS_TP] == 0;
-    const size_t bytes = (size_t)(b->sequences * b->tokens) * sizeof *g->logprobs;
-    memset(g->logprobs, 0, bytes);
+    const int64_t count = b->sequences * b->tokens;
+    memset(g->answer, 0, (size_t)count * sizeof *g->answer);
     for (int64_t m = 0; m < batch->share.micro_batches && answers; m++) {
         struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
         for (int64_t k = 0; k < micro.count && micro.first + k < b->sequences; k++)
-            row_give(t, micro.first + k, micro.offset + k);
+            row_give(t, micro.first + k, micro.offset + k, values);
     }
-    int status = ls_all_reduce(t->world, g->logprobs, b->sequences * b->tokens, error);
-    if (!status && b->logprobs)
-        memcpy(b->logprobs, g->logprobs, bytes);
+    int status = ls_all_reduce(t->world, g->answer, count, error);
+    for (int64_t i = 0; i < count && !status && out; i++)
+        out[i] = 0 + sign * g->answer[i]; /* no -0 */
+    return status;
+}
+
+int given_answer(struct ls_trainer *t, const struct train_batch *batch, struct ls_error *error)
+{
+    const struct ls_given_batch *b = &t->given->batch;
+    int status = LS_OK;
+    if (batch->row_losses)
+        status = answer_give(t, batch, batch->row_losses, -1, b->logprobs, error);
+    if (!status && batch->row_entropies)
+        status = answer_give(t, batch, batch->row_entropies, 1, b->entropies, error);
     return status;
 }

@@ -16,6 +16,7 @@ static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
         .ids = batch->inputs + offset,
         .targets = batch->targets + offset,
         .weights = batch->weights ? batch->weights + offset : NULL,
+        .entropy_weights = batch->entropy_weights ? batch->entropy_weights + offset : NULL,
         .starts = batch->starts ? batch->starts + micro.offset * tokens : NULL,
         .first_sequence = batch->shift + micro.first,
         .step = batch->step,
@@ -128,17 +129,22 @@ static void layer_end(struct ls_trainer *t)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* What the head found of a micro-batch: the loss of each sequence and, if they are wanted, row. */
+/* What the head found of a micro-batch: the loss of each sequence and, if they are wanted, the loss
+ * and entropy of each row. */
 static void losses_keep(struct ls_trainer *t, const struct train_batch *batch,
                         const struct ls_micro_batch *micro, int64_t m)
 {
     int64_t offset = ls_dp_micro_batch(&batch->share, m).offset;
     int64_t row = micro->tokens / t->layout.size[LS_AXIS_CP];
+    size_t bytes = (size_t)(micro->sequences * row) * sizeof(float);
     ls_copy(&t->ops, (size_t)micro->sequences * sizeof(float), ls_model_losses(t->memory.model),
             t->losses + offset);
     if (batch->row_losses)
-        ls_copy(&t->ops, (size_t)(micro->sequences * row) * sizeof(float),
-                ls_model_row_losses(t->memory.model), batch->row_losses + offset * row);
+        ls_copy(&t->ops, bytes, ls_model_row_losses(t->memory.model),
+                batch->row_losses + offset * row);
+    if (batch->row_entropies)
+        ls_copy(&t->ops, bytes, ls_model_entropies(t->memory.model),
+                batch->row_entropies + offset * row);
 }
 
 static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, int layer,

@@ -22,10 +22,12 @@ struct train_batch {
     float temperature;               /* of logits; 0: 1 */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
     const float *weights;            /* the same, of the losses; NULL: each is 1 */
+    const float *entropy_weights;    /* the same, of the entropies; NULL: each is 0 */
     const int32_t *starts;           /* [share.count * share.leaf, T]; NULL: no documents */
-    float *row_losses; /* where the head leaves those of all rows, as targets; NULL: nowhere */
-    bool given;        /* by the caller: it is none of the data's */
-    bool sum;          /* the divisor is 1, whatever the weights */
+    float *row_losses;    /* where the head leaves those of all rows, as targets; NULL: nowhere */
+    float *row_entropies; /* the same */
+    bool given;           /* by the caller: it is none of the data's */
+    bool sum;             /* the divisor is 1, whatever the weights */
 };
 
 /* What is told of the final gradient of a batch, t->state->gradient. */
@@ -76,11 +78,11 @@ int stage_units_of(const struct ls_params *params, int layer, int units[2]);
 
 /* A batch that the caller gives (src/train/given.c). Collective: checks it, without a change of
  * anything, and what all ranks were given is the same; then this rank's share of it, for a batch
- * whose share and step are set; then, behind its forward, the log-probabilities where they were
- * asked for. */
+ * whose share and step are set; then, behind its forward, the log-probabilities and entropies where
+ * they were asked for. */
 int given_admit(struct ls_trainer *t, const struct ls_given_batch *batch, struct ls_error *error);
 void given_take(struct ls_trainer *t, struct train_batch *batch);
-int given_logprobs(struct ls_trainer *t, const struct train_batch *batch, struct ls_error *error);
+int given_answer(struct ls_trainer *t, const struct train_batch *batch, struct ls_error *error);
 void given_free(struct given *given);
 /* Local. The sequences of the batch of the next step. */
 int64_t step_sequences(const struct ls_trainer *t);

@@ -345,8 +345,8 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
         status = gradient_judge(t, batch, gradient, error);
     if (!status)
         status = digests_finish(t, error);
-    if (!status && batch->row_losses)
-        status = given_logprobs(t, batch, error);
+    if (!status && batch->given)
+        status = given_answer(t, batch, error);
     stage_pass_end(t, before);
     return status;
 }

@@ -9,7 +9,7 @@ enum { N = EVERY_OP_N };
 static const struct ls_token_sum sum = {1, 1, 1, N, LS_ONTO_NOTHING};
 static const int32_t length = N;
 static const struct ls_token_sum one_row = {1, 1, 1, 1, LS_ONTO_NOTHING};
-static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0, 0, NULL};
+static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0, 0, NULL, NULL, NULL};
 
 static struct ls_attention attention(void)
 {
@@ -32,6 +32,7 @@ static struct ls_attention attention(void)
     }
 #define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, AT, AT, AT, 0, 0, 0, false})
 #define HEAD_NORM (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, NULL, NULL, AT, 1, N, 1, false})
+#define LOSS_SUM  (&(struct ls_loss_sum){1, 1, N, AT, NULL, NULL, NULL})
 #define NORM_CUT  (&(struct ls_norm_cut){N, 0, N, 1})
 #define EMBEDDING (&(struct ls_embedding){LS_F32, 1, N, AT, 0, N, AT, 0, 1, AT})
 #define UPDATE    (&(struct ls_update){N, AT, AT, LS_F16, AT, AT, 1, 1, 1, LS_F32, {.step = 1}})
@@ -68,7 +69,7 @@ OP(ls_cross_entropy_finish, (ops, &loss, AT, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_place, (ops, &loss, AT, AT, AT))
 OP(ls_entropy_sums, (ops, &loss, AT, AT, AT, AT))
 OP(ls_entropy, (ops, &loss, AT, AT, AT))
-OP(ls_loss_sum, (ops, AT, AT, 1, 1, N, AT))
+OP(ls_loss_sum, (ops, LOSS_SUM, AT))
 OP(ls_layernorm_forward, (ops, NORM, AT, AT, AT, AT))
 OP(ls_rmsnorm_forward, (ops, NORM, AT, AT, AT, AT))
 OP(ls_layernorm_backward_input, (ops, NORM, AT, AT, AT, AT))

@@ -27,8 +27,9 @@ static double reference_loss(void *context)
     return log(sum) + max - op->z[op->target];
 }
 
-static double reference_entropy(const struct reference *op)
+static double reference_entropy(void *context)
 {
+    const struct reference *op = context;
     double max = -INFINITY, sum = 0, entropy = 0;
     for (int64_t v = 0; v < op->vocabulary; v++)
         max = fmax(max, op->z[v]);
@@ -59,10 +60,41 @@ static void check_entropy(const struct ls_cross_entropy *op, const void *z, cons
     free(max), free(sum), free(product), free(entropy), free(want);
 }
 
+/* dz has the gradient of the weighted losses; z is the logits. */
+static void check_entropy_gradient(struct ls_cross_entropy op, void *z, const double *z64,
+                                   const int32_t *target, double *dz, double tolerance)
+{
+    size_t bytes = (size_t)op.rows * sizeof(float);
+    float *max = values_new(bytes), *sum = values_new(bytes), *logit = values_new(bytes);
+    float *product = values_new(bytes), *entropy_weight = values_new(bytes);
+    float *loss = values_new(bytes);
+    double *d_entropy = values_new((size_t)op.padded * sizeof *d_entropy);
+    for (int64_t r = 0; r < op.rows; r++) {
+        struct reference one = {op.vocabulary, (double *)(uintptr_t)z64 + r * op.padded, 0};
+        entropy_weight[r] = r == 1 ? 0 : 0.5f * (float)r - 0.75f;
+        gradient_by_differences(reference_entropy, &one, one.z, op.vocabulary, 1e-4, d_entropy);
+        for (int64_t v = 0; v < op.vocabulary; v++)
+            dz[r * op.padded + v] +=
+                (double)(op.scale * entropy_weight[r]) * d_entropy[v] *
+                (op.softcap > 0 ? 1 - pow(one.z[v] / (double)op.softcap, 2) : 1);
+    }
+    ls_cross_entropy_max(&ops_best, &op, z, max);
+    ls_cross_entropy_sum(&ops_best, &op, z, target, max, sum, logit);
+    ls_entropy_sums(&ops_best, &op, z, max, sum, product);
+    op.entropy_weight = entropy_weight;
+    op.product = product;
+    ls_cross_entropy_finish(&ops_best, &op, z, target, max, sum, logit, loss);
+    assert_near("entropy gradient", op.act, z, dz, op.rows * op.padded, tolerance);
+    assert_gradient_near("entropy gradient", op.act, z, dz, op.rows * op.padded, tolerance);
+    free(max), free(sum), free(logit), free(product), free(entropy_weight), free(loss);
+    free(d_entropy);
+}
+
 static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t padded,
                   int64_t tiles, float softcap)
 {
-    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0, 0, softcap, NULL};
+    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0,
+                                  0,    softcap,    NULL,   NULL,  NULL};
     void *z = values_normal(1, act, rows * padded, 3);
     void *kept = values_normal(1, act, rows * padded, 3);
     double *z64 = values_in_double(act, z, rows * padded);
@@ -100,6 +132,8 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
     assert_memory_equal(loss, again, (size_t)rows * 4);
     assert_near("weighted gradient", act, z, dz, rows * padded, tolerance);
     assert_gradient_near("weighted gradient", act, z, dz, rows * padded, tolerance);
+    memcpy(z, kept, (size_t)(rows * padded) * ls_dtype_bytes(act));
+    check_entropy_gradient(op, z, z64, target, dz, tolerance);
     free(weight);
     free(z), free(kept), free(z64), free(target), free(loss), free(again), free(want), free(dz);
 }
@@ -120,7 +154,8 @@ CASE(test_loss_and_gradient)
 CASE(test_ignored_target)
 {
     enum { ROWS = 3, VOCABULARY = 40 };
-    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0, 0, NULL};
+    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1,    LS_F32, 1,
+                                  0,    0,          NULL,       NULL, NULL};
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS];
     int32_t target[ROWS] = {3, -1, 4};
     ls_cross_entropy(&ops_best, &op, z, target, loss);
@@ -138,12 +173,13 @@ CASE(test_weights_of_one_and_of_zero)
     float *plain = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), plain_loss[ROWS], plain_sums[2];
     const int32_t target[ROWS] = {3, -1, 4, 5};
     const float ones[ROWS] = {1, 1, 1, 1}, some[ROWS] = {1, 1, -0.0f, -2};
-    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 0.5f, 0, 0, NULL};
+    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1,    LS_F32, 0.5f,
+                                  0,    0,          NULL,       NULL, NULL};
     ls_cross_entropy(&ops_best, &op, plain, target, plain_loss);
-    ls_loss_sum(&ops_best, plain_loss, NULL, 2, 1, 2, plain_sums);
+    ls_loss_sum(&ops_best, &(struct ls_loss_sum){2, 1, 2, .loss = plain_loss}, plain_sums);
     op.weight = ones;
     ls_cross_entropy(&ops_best, &op, z, target, loss);
-    ls_loss_sum(&ops_best, loss, ones, 2, 1, 2, sums);
+    ls_loss_sum(&ops_best, &(struct ls_loss_sum){2, 1, 2, .loss = loss, .weight = ones}, sums);
     assert_memory_equal(z, plain, ROWS * VOCABULARY * sizeof *z);
     assert_memory_equal(sums, plain_sums, sizeof sums);
     free(z);
@@ -151,7 +187,7 @@ CASE(test_weights_of_one_and_of_zero)
     z[2 * VOCABULARY + 7] = NAN;
     op.weight = some;
     ls_cross_entropy(&ops_best, &op, z, target, loss);
-    ls_loss_sum(&ops_best, loss, some, 2, 1, 2, sums);
+    ls_loss_sum(&ops_best, &(struct ls_loss_sum){2, 1, 2, .loss = loss, .weight = some}, sums);
     assert_true(isnan(loss[2]) && sums[0] == loss[0] && sums[1] == -2 * loss[3]);
     for (int v = 0; v < VOCABULARY; v++) {
         assert_true(z[2 * VOCABULARY + v] == 0);
@@ -163,7 +199,7 @@ CASE(test_weights_of_one_and_of_zero)
 CASE(test_large_and_non_finite_logits)
 {
     enum { VOCABULARY = 50 };
-    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0, NULL};
+    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0, NULL, NULL, NULL};
     float z[VOCABULARY] = {0}, loss;
     int32_t target = 3;
     z[3] = 1e30f;
@@ -192,7 +228,7 @@ CASE(test_loss_sum_is_the_ordered_sum)
         int64_t tiles = cases[s].tiles, tokens = cases[s].tokens, sequences = cases[s].sequences;
         float *loss = values_normal(2, LS_F32, sequences * tiles * tokens, 1), got[7];
         const float *at = loss;
-        ls_loss_sum(&ops_best, loss, NULL, sequences, tiles, tokens, got);
+        ls_loss_sum(&ops_best, &(struct ls_loss_sum){sequences, tiles, tokens, .loss = loss}, got);
         for (int64_t i = 0; i < sequences; i++) {
             float sums[8];
             for (int64_t tile = 0; tile < tiles; tile++, at += tokens) {
@@ -249,12 +285,13 @@ static void rank_copy(const struct ls_cross_entropy *op, char *z, char *own, boo
     }
 }
 
-/* As ls_cross_entropy on z, on `ranks` ranks; the losses of all ranks go to loss[rank]. sums[] are
- * the whole sums of exponentials. */
+/* As ls_cross_entropy on z, on `ranks` ranks, with the gradient of entropies where they are
+ * weighted; the losses of all ranks go to loss[rank]. sums[] are the whole sums of exponentials. */
 static void run_split(int ranks, struct ls_cross_entropy op, bool by_tree, char *z,
                       const int32_t *target, float loss[RANKS_MAX][ROWS], float sums[ROWS])
 {
     float max[ROWS], sum[RANKS_MAX][ROWS], at_target[RANKS_MAX][ROWS], logit[ROWS];
+    float product[RANKS_MAX][ROWS], products[ROWS];
     char *own = values_new((size_t)(ROWS * PADDED) * ls_dtype_bytes(op.act));
     for (int rank = 0; rank < ranks; rank++) {
         struct ls_cross_entropy part = rank_op(op, ranks, rank);
@@ -268,8 +305,11 @@ static void run_split(int ranks, struct ls_cross_entropy op, bool by_tree, char 
         struct ls_cross_entropy part = rank_op(op, ranks, rank);
         rank_copy(&part, z, own, false);
         ls_cross_entropy_sum(&ops_best, &part, own, target, max, sum[rank], at_target[rank]);
+        ls_entropy_sums(&ops_best, &part, own, max, sum[rank], product[rank]);
     }
     ranks_add(ranks, by_tree, sum, sums);
+    ranks_add(ranks, by_tree, product, products);
+    op.product = op.entropy_weight ? products : NULL;
     ranks_add(ranks, by_tree, at_target, logit);
     for (int rank = 0; rank < ranks; rank++) {
         struct ls_cross_entropy part = rank_op(op, ranks, rank);
@@ -309,7 +349,8 @@ CASE(test_split_vocabulary_gives_the_same_bits)
         for (int ranks = 1; ranks <= RANKS_MAX; ranks *= 2) {
             const size_t row = PADDED * ls_dtype_bytes(acts[a]);
             struct ls_cross_entropy op = {
-                ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0, 0, ranks == 8 ? NULL : weight};
+                ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0, 0, ranks == 8 ? NULL : weight,
+                NULL, NULL};
             char *whole = split_logits(acts[a], target), *cut = split_logits(acts[a], target);
             float want[ROWS], got[RANKS_MAX][ROWS], sums[ROWS], twin[ROWS];
             op.scale = 0;
@@ -330,6 +371,44 @@ CASE(test_split_vocabulary_gives_the_same_bits)
                 twin_differs |= twin[r] != sums[r];
             free(whole), free(cut);
         }
+    assert_true(twin_differs);
+}
+
+CASE(test_entropy_gradient_of_a_split_vocabulary_has_the_same_bits)
+{
+    int32_t target[ROWS];
+    float weight[ROWS], entropy_weight[ROWS];
+    bool twin_differs = false;
+    for (int r = 0; r < ROWS;
+         r++) { /* row 9 has entropy alone, row 5 no target, the last nothing */
+        weight[r] = r == ROWS - 1 || r == 9 ? 0 : 0.25f * (float)r;
+        entropy_weight[r] = r == ROWS - 1 ? 0 : 0.5f * (float)(r - 4);
+    }
+    for (int a = 0; a < ACTS; a++) {
+        const size_t element = ls_dtype_bytes(acts[a]), bytes = ROWS * PADDED * element;
+        struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, TILES,          acts[a], 0.125f,
+                                      0,    0,          weight, entropy_weight, NULL};
+        char *one = split_logits(acts[a], target), *plain = split_logits(acts[a], target);
+        float loss[RANKS_MAX][ROWS], sums[ROWS];
+        run_split(1, op, true, one, target, loss, sums);
+        for (size_t i = 0; i < PADDED * element; i++)
+            assert_true(one[5 * PADDED * element + i] == 0);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
+            char *cut = split_logits(acts[a], target), *twin = split_logits(acts[a], target);
+            run_split(ranks, op, true, cut, target, loss, sums);
+            assert_memory_equal(cut, one, bytes);
+            run_split(ranks, op, false, twin, target, loss, sums);
+            twin_differs |= memcmp(twin, one, bytes) != 0;
+            free(cut), free(twin);
+        }
+        op.entropy_weight = NULL; /* it is there, of row 9 and of those with a loss */
+        run_split(1, op, true, plain, target, loss, sums);
+        assert_memory_not_equal(plain + 9 * PADDED * element, one + 9 * PADDED * element,
+                                PADDED * element);
+        assert_memory_not_equal(plain + 3 * PADDED * element, one + 3 * PADDED * element,
+                                PADDED * element);
+        free(one), free(plain);
+    }
     assert_true(twin_differs);
 }
 
@@ -409,9 +488,10 @@ CASE(test_bits)
     for (int r = 0; r < ROWS; r++)
         target[r] = r * 100;
     for (int a = 0; a < ACTS; a++) {
-        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0, 0, NULL},
-                                values_normal(1, acts[a], ROWS * PADDED, 4),
-                                target};
+        struct bits_values v = {
+            {ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0, 0, NULL, NULL, NULL},
+            values_normal(1, acts[a], ROWS * PADDED, 4),
+            target};
         struct bits_case bits = {"cross-entropy",
                                  ROWS * PADDED * ls_dtype_bytes(acts[a]) + ROWS * 4, false,
                                  run_bits, &v};

@@ -161,18 +161,25 @@ def test_log_probabilities_and_their_slope_at_a_temperature(tmp_path, arch):
             expected = scaled - np.log(np.exp(scaled).sum())
             assert np.allclose(run.logprobs(every, .5)[:, 1], expected, atol=1e-5) is want
         ids, rng = np.arange(8 * 12).reshape(8, 12) % 97, np.random.RandomState(0)
-        d = rng.randn(8, 12)
+        d, e = rng.randn(8, 12), 3 * rng.randn(8, 12)
         assert (run.backward(ids, d, .5) == run.logprobs(ids, .5)).all()
-        tensor = run.params["h.0.mlp.down.weight"]
-        grad, kept = tensor.grad.full(), tensor.full()
-        way, slope = np.sign(grad), float(np.abs(grad).sum())
         run.discard()
-        sides = []
-        for sign in (1, -1):
-            tensor.set(kept + sign * np.float32(1e-3) * way)
-            sides.append((run.logprobs(ids, .5) * d)[:, 1:].sum(dtype=np.float64))
-        differences = (sides[0] - sides[1]) / 2e-3
-        assert abs(slope / differences - 1) < 1e-2 and abs(1.1 * slope / differences - 1) > 5e-2
+        tensor = run.params["h.0.mlp.down.weight"]
+        kept = tensor.full()
+        for of_logp, of_entropy in ((d, 0 * e), (d, e), (0 * d, e)):
+            found = run.backward(ids, of_logp, .5, d_entropies=of_entropy)
+            assert np.array_equal(found, run.logprobs(ids, .5, entropy=True))
+            grad = tensor.grad.full()
+            way, slope = np.sign(grad), float(np.abs(grad).sum())
+            run.discard()
+            sides = []
+            for sign in (1, -1):
+                tensor.set(kept + sign * np.float32(1e-3) * way)
+                logp, entropies = run.logprobs(ids, .5, entropy=True)
+                sides.append((logp * of_logp + entropies * of_entropy).sum(dtype=np.float64))
+            tensor.set(kept)
+            differences = (sides[0] - sides[1]) / 2e-3
+            assert abs(slope / differences - 1) < 1e-2 and abs(1.1 * slope / differences - 1) > 5e-2
         for few in (0, 1e-45):
             with pytest.raises(ls.ArgumentError, match="temperature: expected a number above 0"):
                 run.logprobs(ids, few)
@@ -202,6 +209,46 @@ def test_entropy_is_of_the_whole_vocabulary_and_has_one_set_of_bits(start, tmp_p
         for row, t in ((0, 1), (0, 4), (1, 2)):
             assert abs(entropy[row, t] - exact_entropy(run, ids[row][:t], .7)) < 1e-5
             assert abs(entropy[row, t] - exact_entropy(run, ids[row][:t], 1)) > 1e-4  # twin
+
+
+def test_a_gradient_of_entropies_has_one_set_of_bits(start, tmp_path):
+    rng, found = np.random.RandomState(3), {}
+    ids = rng.randint(0, 97, (8, 12))
+    ids[5, 7:] = -1
+    d, e = rng.randn(8, 12), rng.randn(8, 12)
+    shifted = np.roll(e, 1, axis=1)
+    cases = [(layout, e) for layout in LAYOUTS] + [({}, None), ({}, shifted)]  # twins
+    for i, (layout, weights) in enumerate(cases):
+        with opened(start, tmp_path / str(i), layout) as run:
+            answer = run.backward(ids, d, .7, d_entropies=weights)
+            if weights is e:
+                assert np.array_equal(answer, run.logprobs(ids, .7, entropy=True))
+            run.step()
+            found.setdefault(run.hash(), []).append(i)
+    assert list(found.values()) == [list(range(len(LAYOUTS))), [6], [7]]
+
+
+@pytest.mark.parametrize("kind", [rl.GRPO, rl.RLOO])
+def test_a_bonus_keeps_the_entropy_up(start, tmp_path, kind):
+    (plain, without), (hash_, bonus), (cut, again) = (
+        looped(start, tmp_path / f"{c}{layout}", layout, kind, entropy=True, entropy_bonus=c)
+        for c, layout in ((0, {}), (2, {}), (2, {"parallel.tp": 2})))
+    assert hash_ == cut != plain
+    assert [m[:4] + m[5:11] for m in bonus] == [m[:4] + m[5:11] for m in again]  # kl is NaN
+    assert bonus[0].entropy == without[0].entropy
+    assert all(a.entropy < b.entropy for a, b in zip(without[1:], bonus[1:]))
+    with opened(start, tmp_path / "again", {}) as run:
+        loop = grpo(run, kind)
+        batch = loop._roll(0)
+        each = run.logprobs(batch["ids"], entropy=True)[1]
+        weights = rl.token_weights(batch["mask"], loop.normalise, loop.max_tokens)
+    assert np.isclose(bonus[0].loss, without[0].loss - 2 * (weights * each).sum(), rtol=1e-12)
+    with opened(start, tmp_path / "refused", {}) as run:
+        with pytest.raises(ls.ArgumentError, match="entropy_bonus is -1: expected a number from 0"):
+            grpo(run, kind, entropy_bonus=-1)
+        for wrong, why in ((np.zeros((8, 3)), "has shape"), (np.full((8, 12), np.nan), "finite")):
+            with pytest.raises(ls.ArgumentError, match="d_entropies.*" + why):
+                run.backward(np.zeros((8, 12), int), np.zeros((8, 12)), d_entropies=wrong)
 
 
 def test_a_loop_measures_the_entropy_it_is_asked_for(start, tmp_path, one_rank):

@@ -51,6 +51,39 @@ def test_entropy_is_that_of_torch(tmp_path):
     assert np.abs(got - want).max() < 1e-5 * np.log(VOCABULARY)
 
 
+def test_gradients_of_entropies_are_those_of_autograd(tmp_path):
+    """In double, parameter by parameter."""
+    model, rng = model_make(5), np.random.RandomState(2)
+    model.save_pretrained(tmp_path / "model")
+    ids = rng.randint(0, VOCABULARY, (8, 12))
+    d, e = rng.randn(8, 12), rng.randn(8, 12)
+    with ls.Run({**KEYS, "model.from": tmp_path / "model", "train.out": tmp_path / "run",
+                 "train.steps": 1, "optim.name": "sgd", "optim.momentum": 0, "optim.lr": 1,
+                 "optim.clip": 0, "optim.weight_decay": 0}, progress=False) as run:
+        before = run.state_dict()
+        run.backward(ids, d, TEMPERATURE, d_entropies=e)
+        run.step()
+        after = run.state_dict()
+    model.double()
+
+    def farthest(entropy_share):
+        model.zero_grad()
+        logp = torch.log_softmax(model(torch.tensor(ids)).logits / TEMPERATURE, -1)[:, :-1]
+        chosen = logp.gather(2, torch.tensor(ids)[:, 1:, None])[:, :, 0]
+        entropies = -(logp.exp() * logp).sum(-1)
+        loss = torch.tensor(d[:, 1:]) * chosen + entropy_share * torch.tensor(e[:, 1:]) * entropies
+        loss.sum().backward()
+        apart = []
+        for name, weight in model.named_parameters():
+            got = torch.tensor(before[name]).double() - torch.tensor(after[name])
+            apart.append(((got - weight.grad).norm() / weight.grad.norm()).item())
+        return min(apart), max(apart)
+
+    print("relative distance of gradients:", farthest(1))
+    assert farthest(1)[1] < 1e-5
+    assert farthest(1.01)[0] > 1e-4  # twin
+
+
 def grpo_by_torch(start, reference, batch, kl):
     """Parameters after two updates by plain SGD, by the formulas of the paper."""
     policy = copy.deepcopy(start)

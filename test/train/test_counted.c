@@ -294,7 +294,11 @@ CASE_WITH(test_weights_of_a_file_are_those_that_are_given, setup, scratch_teardo
                 ls_sample_weights(store, i, T, weights + i * T, &error))
                 fail_msg("%s", error.text);
         ls_token_store_close(store);
-        const struct ls_given_batch batch = {BATCH, T, inputs, targets, weights, false, 0, NULL};
+        const struct ls_given_batch batch = {.sequences = BATCH,
+                                             .tokens = T,
+                                             .inputs = inputs,
+                                             .targets = targets,
+                                             .weights = weights};
         int status = given ? ls_trainer_step_on(trainer, &batch, &report, &error)
                            : ls_trainer_step(trainer, &report, &error);
         if (status || ls_trainer_hash(trainer, &hash[given], &error))

@@ -7,9 +7,9 @@
  * gradient 0. With scale != 0, z becomes in place its gradient: scale * weight[r] * (softmax -
  * onehot), rounded to act; the loss itself is not weighted: ls_loss_sum does that. The sum over v:
  * the padded vocabulary is cut in `tiles` equal tiles, each summed in 64 interleaved lanes (lanes
- * by a fixed tree), tiles by the tree (S2). target -1 means: no loss, zero gradient; weight 0 means
- * zero gradient, whatever the logits are; any other target is below vocabulary (an assertion). A
- * logit that is NaN or +inf, or a row of nothing but -inf, gives a loss that is not finite. loss
+ * by a fixed tree), tiles by the tree (S2). target -1 means: no loss, zero gradient; weights 0
+ * mean zero gradient, whatever the logits are; any other target is below vocabulary (an assertion).
+ * A logit that is NaN or +inf, or a row of nothing but -inf, gives a loss that is not finite. loss
  * [rows]. The rows are a chunk, so logits of the whole batch never exist. */
 struct ls_cross_entropy {
     int64_t rows, vocabulary;
@@ -20,6 +20,11 @@ struct ls_cross_entropy {
     float softcap; /* z came from ls_softcap with this cap, and the gradient is that of what went
                     * in: times 1 - (z / cap)^2; 0: none */
     const float *weight; /* [rows], finite, of any sign; NULL: each is 1 */
+    /* [rows], finite, of any sign: the gradient is that of weight[r] * loss[r] + entropy_weight[r]
+     * * H[r], with H the entropy of the row (below): scale * -entropy_weight * p * (log p + H) is
+     * added to it. Only ls_cross_entropy_finish takes these. NULL: each is 0. */
+    const float *entropy_weight;
+    const float *product; /* [rows] with entropy_weight: W of ls_entropy_sums, of all ranks */
 };
 /* Local. The whole vocabulary is here: first is 0 and vocabulary at most padded. */
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
@@ -62,11 +67,16 @@ void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, cons
                      const float *max, float *sum, float *product);
 void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
                 const float *product, float *entropy);
-/* out[i], i < sequences: the sum of sequence i's losses, each times its weight (rounded) unless
- * weight is NULL; a loss of weight 0 is left out, finite or not. loss and weight are [sequences,
- * tiles, tokens]: groups of LS_TOKEN_TILE tokens from zero; those of a tile, and the tiles, by the
- * tree. Single-threaded: it is small. Local. */
-void ls_loss_sum(struct ls_ops *ops, const float *loss, const float *weight, int64_t sequences,
-                 int64_t tiles, int64_t tokens, float *out);
+/* What a loss is made of, [sequences, tiles, tokens] each. */
+struct ls_loss_sum {
+    int64_t sequences, tiles, tokens;
+    const float *loss, *weight;            /* weight NULL: each is 1 */
+    const float *entropy, *entropy_weight; /* NULL: none is added */
+};
+/* out[i], i < sequences: the sum over sequence i's tokens of weight * loss and entropy_weight *
+ * entropy, each product rounded; what has weight 0 is left out, finite or not. Groups of
+ * LS_TOKEN_TILE tokens from zero; those of a tile, and the tiles, by the tree. Single-threaded: it
+ * is small. Local. */
+void ls_loss_sum(struct ls_ops *ops, const struct ls_loss_sum *sum, float *out);
 
 #endif

@@ -103,21 +103,40 @@ static float row_weight(const struct ls_cross_entropy *op, int64_t row)
     return op->weight ? op->weight[row] : 1.0f;
 }
 
-/* z = scale * (exp(z - max) / sum - onehot), through the soft cap where there is one; padding 0. */
-static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t from, int64_t column,
-                         float max, float sum, float scale)
+/* What the entropy of its row is weighted by. */
+static float row_entropy_weight(const struct ls_cross_entropy *op, int64_t row)
 {
-    float buffer[BLOCK], out[BLOCK];
-    float inverse = 1.0f / sum;
-    int64_t columns = columns_of(op);
+    return op->entropy_weight ? op->entropy_weight[row] : 0.0f;
+}
+
+/* out -= scale * p (log p + H), where log p + H = z - max - W / S; 0 where p is: z may be -inf. */
+static void entropy_gradient(const float *restrict z, const float *restrict p, float max,
+                             float mean, float scale, int64_t n, float *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] -= p[i] == 0.0f ? 0.0f : p[i] * (z[i] - max - mean) * scale;
+}
+
+/* z = scale * (weight (p - onehot) - entropy_weight p (log p + H)), p = exp(z - max) / sum, through
+ * the soft cap where there is one. */
+static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t row, int64_t column,
+                         float max, float sum)
+{
+    float buffer[BLOCK], p[BLOCK], out[BLOCK];
+    float inverse = 1.0f / sum, scale = op->scale * row_weight(op, row);
+    float entropy_scale = op->scale * row_entropy_weight(op, row);
+    int64_t columns = columns_of(op), from = row * op->padded;
     for (int64_t at = 0; at < columns; at += BLOCK) {
         int64_t n = block_length(at, columns);
         const float *in = block_read(op->act, z, from + at, n, buffer);
-        for (int64_t i = 0; i < n; i++)
-            out[i] = math_exp_nonpositive(in[i] - max) * inverse * scale;
+        for (int64_t i = 0; i < n; i++) {
+            p[i] = math_exp_nonpositive(in[i] - max) * inverse;
+            out[i] = p[i] * scale;
+        }
         if (column >= at && column < at + n)
-            out[column - at] =
-                (math_exp_nonpositive(in[column - at] - max) * inverse - 1.0f) * scale;
+            out[column - at] = (p[column - at] - 1.0f) * scale;
+        if (entropy_scale != 0.0f)
+            entropy_gradient(in, p, max, op->product[row] / sum, entropy_scale, n, out);
         if (op->softcap > 0.0f)
             through_softcap(op->softcap, in, n, out);
         block_write(op->act, out, n, z, from + at);
@@ -131,16 +150,16 @@ static void row_clear(const struct ls_cross_entropy *op, void *z, int64_t from, 
     memset((char *)z + (size_t)(from + begin) * bytes, 0, (size_t)(end - begin) * bytes);
 }
 
-/* A row of weight 0 has a gradient of zero even where its softmax is no number. */
+/* A row of weights 0 has a gradient of zero even where its softmax is no number. */
 static float row_finish(const struct ls_cross_entropy *op, void *z, int64_t row, int32_t target,
                         float max, float sum, float target_logit)
 {
     int64_t from = row * op->padded;
-    float weight = row_weight(op, row);
+    bool counts = row_weight(op, row) != 0.0f || row_entropy_weight(op, row) != 0.0f;
     if (op->scale != 0.0f) {
-        if (weight != 0.0f)
-            row_gradient(op, z, from, target - op->first, max, sum, op->scale * weight);
-        row_clear(op, z, from, weight != 0.0f ? columns_of(op) : 0, op->padded);
+        if (counts)
+            row_gradient(op, z, row, target - op->first, max, sum);
+        row_clear(op, z, from, counts ? columns_of(op) : 0, op->padded);
     }
     return math_log(sum) + (max - target_logit);
 }
