@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 from .errors import ArgumentError, ConfigError
 
@@ -24,19 +24,28 @@ def _value(value: Any) -> Any:
     return path(value) if is_path else value
 
 
+def _each(keys: Keys, group: str = "") -> Iterator[Tuple[str, Any]]:
+    """Whole names and values."""
+    for key, value in keys.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{group}{key!r}: expected a key such as 'train.steps'")
+        if isinstance(value, Mapping):
+            yield from _each(value, f"{group}{key}.")
+        else:
+            yield group + key, _value(value)
+
+
 def nested(keys: Keys) -> Dict[str, Any]:
     """{"train.steps": 3} as {"train": {"steps": 3}}, as files have it."""
     out: Dict[str, Any] = {}
-    for key, value in keys.items():
-        if not isinstance(key, str):
-            raise ConfigError(f"{key!r}: expected a key such as 'train.steps'")
+    for key, value in _each(keys):
         group, _, name = key.partition(".")
-        if not name and not isinstance(value, Mapping):
+        if not name:
             raise ConfigError(f"{key}: expected a key such as 'train.steps', or a group of keys")
-        inner = {name: value} if name else value
-        into = out.setdefault(group, {})
-        for one, what in inner.items():
-            into[one] = _value(what)
+        inner = out.setdefault(group, {})
+        if name in inner:
+            raise ConfigError(f"{key}: given twice, by itself and in a group: expected one of them")
+        inner[name] = value
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from . import _dlpack
 from ._arrays import floats, host
@@ -32,8 +32,29 @@ class _View:
                 "typestr": f"<{letter}{ITEM_BYTES[self.dtype]}", "strides": None}
 
 
+def _of_values(name: str) -> Callable[..., Any]:
+    """The method or operator of that name that numpy's arrays have, of a tensor's values."""
+    def method(self: Tensor, *arguments: Any, **more: Any) -> Any:
+        return getattr(self._values(), name)(*arguments, **more)
+    method.__name__, method.__doc__ = name, f"``{name}`` of numpy's arrays, of its values."
+    return method
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    """The operator of that name, such as ``+=``: the parameter changes, on all ranks."""
+    def method(self: Tensor, other: Any) -> Tensor:
+        self.set(getattr(self.full(), name)(other))
+        return self
+    method.__name__ = name
+    return method
+
+
 class Tensor:
     """A tensor of a run: where it lies, and its values.
+
+    It is read like a numpy array: indices, iteration, operators, comparisons element by element, and
+    the methods below give numpy's arrays. ``tensor[at] = values``, ``tensor *= 0.5`` and
+    :meth:`set` write. Of the rest of numpy, ``np.cumsum(tensor)`` or ``tensor.numpy().cumsum()``.
 
     Attributes:
         name: such as ``"h.0.attn.q.weight"``.
@@ -103,7 +124,8 @@ class Tensor:
         return self._view
 
     def numpy(self) -> Any:
-        """Its values as a numpy array, float32 (bf16 as uint16).
+        """Its values as a numpy array, float32 (bf16 as uint16, its bits; ``np.asarray(tensor)`` has
+        its values).
 
         Where one rank has all of it the array is the library's memory: no copy. Writing to it
         between two steps changes the parameter, on all ranks from the next call on. Where ranks
@@ -130,15 +152,25 @@ class Tensor:
         session: Session = self._owner._session_open()
         return session.ask("tensor", self._options(how=how), None, ["value"])["value"]
 
+    def _values(self) -> Any:
+        """The same, but bf16 as read-only float32."""
+        if self.dtype != "bfloat16":
+            return self.numpy()
+        values = (self.numpy().astype("u4") << 16).view("f4")
+        values.flags.writeable = False
+        return values
+
     @property
     def __array_interface__(self) -> Dict[str, Any]:
+        if self.dtype == "bfloat16":
+            raise AttributeError("numpy has no bf16")
         try:
             return self._view_get().__array_interface__
         except ArgumentError as error:  # numpy takes __array__ then
             raise AttributeError(str(error)) from None
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        out = self.numpy()
+        out = self._values()
         return out.astype(out.dtype if dtype is None else dtype, copy=bool(copy))
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
@@ -156,8 +188,32 @@ class Tensor:
     def __dlpack_device__(self) -> Tuple[int, int]:
         return (1, 0)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.numpy()[at]
+    __getitem__, __iter__, __contains__, __bool__ = map(_of_values, (
+        "__getitem__", "__iter__", "__contains__", "__bool__"))
+    mean, sum, std, min, max, reshape, astype, copy, item, tolist = map(_of_values, (
+        "mean", "sum", "std", "min", "max", "reshape", "astype", "copy", "item", "tolist"))
+
+    @property
+    def T(self) -> Any:
+        """Its values, transposed."""
+        return self._values().T
+
+    if not TYPE_CHECKING:  # mypy knows what there is
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a Tensor has no {name}: tensor.numpy() is an array of numpy")
+
+    # -- operators --
+
+    __hash__ = None  # type: ignore[assignment]  # == is element by element
+    __eq__, __ne__, __lt__, __le__, __gt__, __ge__ = map(_of_values, (
+        "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+    __neg__, __pos__, __abs__ = map(_of_values, ("__neg__", "__pos__", "__abs__"))
+    __add__, __sub__, __mul__, __truediv__, __pow__, __matmul__ = map(_of_values, (
+        "__add__", "__sub__", "__mul__", "__truediv__", "__pow__", "__matmul__"))
+    __radd__, __rsub__, __rmul__, __rtruediv__, __rpow__, __rmatmul__ = map(_of_values, (
+        "__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__rpow__", "__rmatmul__"))
+    __iadd__, __isub__, __imul__, __itruediv__ = map(_in_place, (
+        "__iadd__", "__isub__", "__imul__", "__itruediv__"))
 
     # -- writing --
 
@@ -180,7 +236,7 @@ class Tensor:
 
 
 class Params(Mapping[str, Tensor]):
-    """The parameters of a run or a model, by name."""
+    """The parameters of a run or a model, by name; ``params[name] = values`` is :meth:`Tensor.set`."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -201,6 +257,9 @@ class Params(Mapping[str, Tensor]):
             hint = f"; did you mean {near[0]}?" if near else ""
             raise KeyError(f"{name}: the model has no such parameter{hint}")
         return Tensor(self._owner, entries[name])
+
+    def __setitem__(self, name: str, values: Any) -> None:
+        self[name].set(values)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())

@@ -303,7 +303,8 @@ class _Opened:
                         dtype: str = "fp32") -> None:
         """Writes the model for other programs: ``hf`` a folder of transformers, ``peft`` its
         adapters alone, ``gguf``, ``llmc``. dtype: fp32, bf16, fp16; of gguf also int8. out must not
-        exist. A run saves a checkpoint first."""
+        exist; folders above it are made where they lack, as transformers makes them. A run saves a
+        checkpoint first."""
         path = os.path.abspath(_keys.path(out))
         self._session_open().ask("export", {"out": path, "format": format, "dtype": dtype})
 

@@ -141,6 +141,64 @@ def test_a_tensor_that_ranks_share_is_an_array_too(recipe):
         assert 3 not in run.params
 
 
+@pytest.mark.parametrize("layout", [{}, {"parallel.tp": 2}], ids=["one", "shared"])
+def test_a_tensor_is_read_and_written_like_an_array(recipe, layout):
+    with ls.Run(recipe, layout, progress=False) as run:
+        tensor = run.params["h.0.attn.q.weight"]
+        values = tensor.full()
+        for got, want in (
+                (tensor == values, np.ones((32, 32), bool)), (tensor != values, values != values),
+                (tensor == 0, values == 0), (tensor > 0, values > 0), (0 > tensor, 0 > values),
+                (tensor + 1, values + 1), (1 - tensor, 1 - values), (tensor * tensor, values ** 2),
+                (values - tensor, values * 0), (2 / tensor, 2 / values), (-tensor, -values),
+                (abs(tensor), abs(values)), (tensor @ values, values @ values), (tensor ** 2, values ** 2),
+                (tensor.T, values.T), (tensor.mean(), values.mean()), (tensor.sum(1), values.sum(1)),
+                (tensor.std(axis=0), values.std(0)), (tensor.max(), values.max()),
+                (tensor.reshape(-1), values.ravel()), (tensor.astype("f8"), values.astype("f8")),
+                (tensor[1, 2:4], values[1, 2:4]), (list(tensor), values), (np.exp(tensor), np.exp(values)),
+                (tensor.tolist(), values), (tensor[tensor > 0], values[values > 0])):
+            np.testing.assert_array_equal(got, want)
+        assert len(tensor) == 32 and values[3, 4] in tensor and 7.5 not in tensor
+        with pytest.raises(ValueError, match="ambiguous"):
+            bool(tensor == tensor)
+        with pytest.raises(ValueError, match="ambiguous"):
+            bool(tensor)
+        with pytest.raises(AttributeError, match=r"no cumsum: tensor.numpy\(\) is an array"):
+            tensor.cumsum()
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(tensor)
+        assert not hasattr(tensor, "__array_struct__")
+        before, whole = run.hash(), tensor
+        whole *= 2
+        assert whole is tensor and (run.params["h.0.attn.q.weight"] == values * 2).all()
+        assert run.hash() != before
+        run.params["h.0.attn.q.weight"] /= 2
+        assert run.hash() == before
+        run.params["h.0.attn.q.weight"] = values + 1
+        assert (tensor == values + 1).all()
+        tensor[0] = 3
+        assert (tensor[0] == 3).all() and (tensor[1:] == values[1:] + 1).all()
+
+
+def test_bf16_is_read_as_its_values(recipe):
+    with ls.Run(recipe, {"optim.moments": "bf16"}, progress=False) as run:
+        run.step()
+        state = run.params["h.0.attn.q.weight"].state(0)
+        values = (state.numpy().astype(np.uint32) << 16).view(np.float32)
+        assert state.numpy().dtype == np.uint16 and 0 < abs(values).max() < 1
+        for got in (np.asarray(state), state[:], state + 0, state * np.float32(1), state.T.T):
+            assert got.dtype == np.float32 and np.array_equal(got, values)
+        assert state.mean() == values.mean() and not state[:].flags.writeable
+
+
+def test_folders_above_an_export_are_made(recipe, tmp_path):
+    with ls.Run(recipe, progress=False) as run:
+        run.save_pretrained(tmp_path / "a" / "b" / "model")
+        assert (tmp_path / "a" / "b" / "model" / "config.json").exists()
+        with pytest.raises(ls.LockstepError, match="already exists"):
+            run.save_pretrained(tmp_path / "a" / "b" / "model")
+
+
 def test_workers_train_and_what_needs_one_model_is_refused(recipe):
     keys = {"async.mode": "diloco", "async.workers": 2, "async.sync_every": 2}
     with ls.Run(recipe, keys, progress=False) as run:
@@ -442,6 +500,16 @@ def test_wrong_keys_are_named(recipe):
         ls.Run(recipe, {"parallel.tp": 3})
     with pytest.raises(ls.ConfigError, match="expected a key such as"):
         ls.Run({"steps": 3})
+    for twice in ({"train": {"steps": 1}, "train.steps": 2}, {"train.steps": 2, "train": {"steps": 2}},
+                  {"memory": {"offload": {"optimizer": "host"}}, "memory.offload.optimizer": "none"},
+                  {"memory": {"offload": {"optimizer": "host"}, "offload.optimizer": "none"}}):
+        with pytest.raises(ls.ConfigError, match="given twice, by itself and in a group") as caught:
+            ls.Run(recipe, twice)
+        assert caught.value.key in ("train.steps", "memory.offload.optimizer")
+    over = ls.Run({"memory": {"offload": {"optimizer": "host"}}, **recipe},
+                  {"memory.offload.optimizer": "none"}, progress=False)
+    assert "optimizer: none" in over.config or "host" not in over.config
+    over.close()
     with pytest.raises(ls.LockstepError, match="nowhere.yaml"):
         ls.Run("nowhere.yaml")
 
