@@ -105,9 +105,9 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
                          struct ls_error *error)
 {
     static const struct attention_kind kind = {ATTENTION_KEYS | ATTENTION_OUT, false, forward};
-    const struct attention_call call = {&kind, *attention, attention_whole(attention), NULL};
-    int status = attention_check(ops, attention, call.keys, false, error);
-    return status ? status : attention_submit(ops, &call, error);
+    const struct attention_range keys = attention_whole(attention);
+    int status = attention_check(ops, attention, keys, false, error);
+    return status ? status : attention_submit(ops, &kind, attention, keys, NULL, error);
 }
 
 /* ---- forward in parts ---- */
@@ -125,9 +125,9 @@ int ls_attention_forward_part(struct ls_ops *ops, const struct ls_attention *att
                               struct ls_error *error)
 {
     static const struct attention_kind kind = {ATTENTION_KEYS | ATTENTION_STATE_ON, false, forward};
-    const struct attention_call call = {&kind, *attention, {key_first, key_count}, state};
-    int status = attention_check(ops, attention, call.keys, true, error);
-    return status ? status : attention_submit(ops, &call, error);
+    const struct attention_range keys = {key_first, key_count};
+    int status = attention_check(ops, attention, keys, true, error);
+    return status ? status : attention_submit(ops, &kind, attention, keys, state, error);
 }
 
 static int finish(struct ls_ops *ops, const struct attention_job *job, struct ls_error *error)
@@ -149,7 +149,7 @@ int ls_attention_forward_finish(struct ls_ops *ops, const struct ls_attention *a
                                 float *state, struct ls_error *error)
 {
     static const struct attention_kind kind = {ATTENTION_STATE_IN | ATTENTION_OUT, false, finish};
-    const struct attention_call call = {&kind, *attention, {0, BLOCK}, state};
+    const struct attention_range keys = {0, BLOCK};
     int status = attention_check_shape(attention, error);
-    return status ? status : attention_submit(ops, &call, error);
+    return status ? status : attention_submit(ops, &kind, attention, keys, state, error);
 }

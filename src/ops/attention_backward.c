@@ -334,11 +334,11 @@ int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attenti
 {
     static const struct attention_kind kind = {
         ATTENTION_KEYS | ATTENTION_GRADIENTS | ATTENTION_D_QUERIES, true, backward};
-    const struct attention_call call = {&kind, *attention, attention_whole(attention), NULL};
+    const struct attention_range keys = attention_whole(attention);
     int status = check_gradients(attention, error);
     if (status == LS_OK)
-        status = attention_check(ops, attention, call.keys, false, error);
-    return status ? status : attention_submit(ops, &call, error);
+        status = attention_check(ops, attention, keys, false, error);
+    return status ? status : attention_submit(ops, &kind, attention, keys, NULL, error);
 }
 
 int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *attention,
@@ -347,11 +347,11 @@ int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *at
 {
     static const struct attention_kind kind = {
         ATTENTION_KEYS | ATTENTION_GRADIENTS | ATTENTION_STATE_ON, true, backward};
-    const struct attention_call call = {&kind, *attention, {key_first, key_count}, state};
+    const struct attention_range keys = {key_first, key_count};
     int status = check_gradients(attention, error);
     if (status == LS_OK)
-        status = attention_check(ops, attention, call.keys, true, error);
-    return status ? status : attention_submit(ops, &call, error);
+        status = attention_check(ops, attention, keys, true, error);
+    return status ? status : attention_submit(ops, &kind, attention, keys, state, error);
 }
 
 static int finish(struct ls_ops *ops, const struct attention_job *job, struct ls_error *error)
@@ -374,9 +374,9 @@ int ls_attention_backward_finish(struct ls_ops *ops, const struct ls_attention *
 {
     static const struct attention_kind kind = {ATTENTION_STATE_IN | ATTENTION_D_QUERIES, true,
                                                finish};
-    const struct attention_call call = {&kind, *attention, {0, BLOCK}, state};
+    const struct attention_range keys = {0, BLOCK};
     int status = attention_check_shape(attention, error);
-    return status ? status : attention_submit(ops, &call, error);
+    return status ? status : attention_submit(ops, &kind, attention, keys, state, error);
 }
 
 /* One row of sums, rounded by the kernel that would have rounded them. It may read past the end of
@@ -395,32 +395,28 @@ static void finish_row(const struct attention_kernel *kernel, enum ls_dtype act,
     }
 }
 
-static struct ls_work kv_finish_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work kv_finish_work(const void *arguments)
 {
     const struct ls_kv_gradient *kv = arguments;
-    (void)ops;
     return attention_store_work(kv->act, kv->rows, 2 * kv->width);
 }
 
-static void kv_finish_operands(const struct ls_ops *ops, const void *arguments,
-                               struct ls_operands *out)
+static void kv_finish_operands(const void *arguments, struct ls_operands *out)
 {
     const struct ls_kv_gradient *kv = arguments;
     const size_t sum = ops_bytes(LS_F32, kv->rows * kv->width);
     const size_t rows = ops_rows_bytes(kv->act, kv->rows, kv->width, kv->ld);
-    (void)ops;
     ls_operand_add(out, kv, &kv->d_k_sum, sum, LS_READS);
     ls_operand_add(out, kv, &kv->d_v_sum, sum, LS_READS);
     ls_operand_add(out, kv, &kv->d_k, rows, LS_WRITES);
     ls_operand_add(out, kv, &kv->d_v, rows, LS_WRITES);
 }
 
-static int kv_finish_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void kv_finish_run(struct ls_ops *ops, const void *arguments)
 {
     const struct ls_kv_gradient *kv = arguments;
     const struct attention_kernel *kernel = attention_kernel_of(ops, kv->act);
     const size_t row_bytes = (size_t)kv->ld * ls_dtype_bytes(kv->act);
-    (void)error;
     LS_ASSERT(kv->width % 8 == 0 && kv->ld >= kv->width);
 #pragma omp parallel for num_threads(ops->threads)
     for (int64_t row = 0; row < kv->rows; row++) {
@@ -429,7 +425,6 @@ static int kv_finish_run(struct ls_ops *ops, const void *arguments, struct ls_er
         finish_row(kernel, kv->act, kv->width, kv->scale, kv->d_k_sum + sum, (char *)kv->d_k + at);
         finish_row(kernel, kv->act, kv->width, 1.0f, kv->d_v_sum + sum, (char *)kv->d_v + at);
     }
-    return LS_OK;
 }
 
 void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)

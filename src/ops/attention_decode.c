@@ -55,11 +55,10 @@ static int64_t first_seen(const struct ls_attention_decode *d, int64_t b)
     return d->starts ? ls_max(window, d->starts[b]) : window;
 }
 
-static struct ls_work decode_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work decode_work(const void *arguments)
 {
     const struct ls_attention_decode *d = arguments;
     double pairs = 0;
-    (void)ops;
     for (int64_t b = 0; b < d->batch; b++)
         pairs += (double)(d->lengths[b] - first_seen(d, b));
     return (struct ls_work){
@@ -196,15 +195,13 @@ static struct decode_job job_of(const struct ls_ops *ops, const struct ls_attent
     return job;
 }
 
-static void decode_operands(const struct ls_ops *ops, const void *arguments,
-                            struct ls_operands *out)
+static void decode_operands(const void *arguments, struct ls_operands *out)
 {
     const struct ls_attention_decode *d = arguments;
     int64_t width = d->heads * d->head_dim;
     const int64_t rows = attention_blocks_operand(&d->blocks, d, d->batch, d->capacity, out);
     const size_t cache = ops_bytes(d->act, rows * d->kv_heads * d->head_dim);
     const size_t each = ops_bytes(LS_F32, d->batch);
-    (void)ops;
     ops_operand_ids(ls_operand_add(out, d, &d->lengths, each, LS_READS), 1, d->capacity + 1);
     ops_operand_ids(ls_operand_add(out, d, &d->starts, each, LS_READS), 0, 1);
     ls_operand_add(out, d, &d->q, ops_rows_bytes(d->act, d->batch, width, d->q_ld), LS_READS);
@@ -243,7 +240,7 @@ static int decode_run(struct ls_ops *ops, const void *arguments, struct ls_error
 int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
                         struct ls_error *error)
 {
-    static const struct ops_op op = OPS_OP(*decode, decode_work, decode_operands, decode_run);
+    static const struct ops_op op = OPS_ATTEMPT(*decode, decode_work, decode_operands, decode_run);
     int status = check(decode, error);
     return status ? status : ops_try(ops, &op, decode, error);
 }

@@ -230,6 +230,14 @@ struct attention_shape attention_shape_of(const struct attention_kernel *kernel,
 
 /* ---- what is told ---- */
 
+struct attention_call {
+    const struct attention_kind *kind;
+    struct ls_attention a;
+    struct attention_range keys;
+    float *state;
+    bool idle; /* it is submitted to idle ops */
+};
+
 /* Pairs of a query and a key of the range that is no later, if the first of so many queries is at
  * position `first`, which may be negative. */
 static double causal_pairs(int64_t first, int64_t tokens, struct attention_range keys)
@@ -273,7 +281,7 @@ struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t wid
 
 /* Pairs of a query and a key that it sees. Idle ops do not read where documents start: each
  * sequence is one. */
-static struct ls_work attention_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work attention_work(const void *arguments)
 {
     const struct attention_call *c = arguments;
     const struct ls_attention *a = &c->a;
@@ -281,7 +289,7 @@ static struct ls_work attention_work(const struct ls_ops *ops, const void *argum
     if (!(c->kind->uses & ATTENTION_KEYS))
         return attention_store_work(a->act, a->batch * a->tokens, a->heads * a->head_dim);
     double heads = (double)a->batch * (double)a->heads;
-    double pairs = pairs_of(a, c->keys, a->starts && !ops->idle) / (double)a->batch;
+    double pairs = pairs_of(a, c->keys, a->starts && !c->idle) / (double)a->batch;
     double queries = heads * (double)a->tokens * (double)a->head_dim;
     double pieces = 2.0 * (double)(a->batch * a->kv_heads * c->keys.count * a->head_dim);
     return (struct ls_work){
@@ -317,10 +325,11 @@ static void key_operands(const struct attention_call *c, struct ls_operands *out
     }
 }
 
-static void attention_operands(const struct ls_ops *ops, const void *arguments,
+static void attention_operands(const struct ls_queue *queue, const struct ls_command *command,
                                struct ls_operands *out)
 {
-    const struct attention_call *c = arguments;
+    const struct attention_call *c = command->arguments;
+    size_t state = ls_attention_state_bytes((const struct ls_ops *)queue, &c->a);
     const struct ls_attention *a = &c->a;
     int64_t rows = a->batch * a->tokens, width = a->heads * a->head_dim;
     const size_t q = ops_rows_bytes(a->act, rows, width, a->q_ld);
@@ -340,7 +349,7 @@ static void attention_operands(const struct ls_ops *ops, const void *arguments,
     if (uses & ATTENTION_D_QUERIES)
         ls_operand_add(out, c, &a->d_q, q, LS_WRITES);
     if (uses & (ATTENTION_STATE_IN | ATTENTION_STATE_ON))
-        ls_operand_add(out, c, &c->state, ls_attention_state_bytes(ops, a),
+        ls_operand_add(out, c, &c->state, state,
                        uses & ATTENTION_STATE_ON ? LS_READS_WRITES : LS_READS);
 }
 
@@ -376,11 +385,15 @@ static int attention_run(struct ls_ops *ops, const void *arguments, struct ls_er
     return c->kind->run(ops, &job, error);
 }
 
-int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error)
+int attention_submit(struct ls_ops *ops, const struct attention_kind *kind,
+                     const struct ls_attention *a, struct attention_range keys, float *state,
+                     struct ls_error *error)
 {
-    static const struct ops_op op =
-        OPS_OP(*call, attention_work, attention_operands, attention_run);
-    return ops_try(ops, &op, call, error);
+    const struct attention_call call = {kind, *a, keys, state, ops->idle};
+    static const struct ops_op op = {.op = {sizeof call, attention_operands, ops_run},
+                                     .work = attention_work,
+                                     .attempt = attention_run};
+    return ops_try(ops, &op, &call, error);
 }
 
 /* ---- one head's blocks ---- */

@@ -117,19 +117,15 @@ enum attention_uses {
     ATTENTION_STATE_IN = 16, /* read */
     ATTENTION_STATE_ON = 32, /* updated */
 };
-struct attention_call;
 struct attention_kind {
     int uses; /* of enum attention_uses */
     bool backward;
     int (*run)(struct ls_ops *ops, const struct attention_job *job, struct ls_error *error);
 };
-struct attention_call {
-    const struct attention_kind *kind;
-    struct ls_attention a;
-    struct attention_range keys;
-    float *state; /* NULL: the call is not in parts */
-};
-int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error);
+/* state NULL: the call is not in parts. */
+int attention_submit(struct ls_ops *ops, const struct attention_kind *kind,
+                     const struct ls_attention *a, struct attention_range keys, float *state,
+                     struct ls_error *error);
 
 /* What it computes where rows that were carried are stored: [rows, width]. */
 struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width);

@@ -12,21 +12,29 @@ static const struct ops_op *op_of(const struct ls_command *command)
 void ops_operands(const struct ls_queue *queue, const struct ls_command *command,
                   struct ls_operands *out)
 {
-    op_of(command)->operands((const struct ls_ops *)queue, command->arguments, out);
+    (void)queue;
+    op_of(command)->operands(command->arguments, out);
 }
 
 int ops_run(struct ls_queue *queue, const struct ls_command *command, struct ls_error *error)
 {
     struct ls_ops *ops = (struct ls_ops *)queue;
-    return ops->idle ? LS_OK : op_of(command)->run(ops, command->arguments, error);
+    const struct ops_op *op = op_of(command);
+    if (ops->idle)
+        return LS_OK;
+    if (!op->run)
+        return op->attempt(ops, command->arguments, error);
+    op->run(ops, command->arguments);
+    return LS_OK;
 }
 
 bool ls_command_work(const struct ls_queue *queue, const struct ls_command *command,
                      struct ls_work *out)
 {
+    (void)queue;
     if (command->op->run != ops_run || !op_of(command)->work)
         return false;
-    *out = op_of(command)->work((const struct ls_ops *)queue, command->arguments);
+    *out = op_of(command)->work(command->arguments);
     return true;
 }
 

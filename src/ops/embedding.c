@@ -6,39 +6,27 @@
 #include <string.h>
 
 /* What the forward's ops differ in. */
-struct embedding_call;
 struct embedding_kind {
     enum ls_work_kind work;
     int flops;         /* of an element */
     bool table, y_f32; /* the table is read; y is float32, whatever act is */
-    void (*rows)(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
-                 int64_t end);
+    enum embedding_op op;
 };
 
-struct embedding_call {
-    const struct embedding_kind *kind;
-    struct ls_embedding embedding;
-    const float *x; /* NULL: none */
-    void *y;
-};
-
-static struct ls_work embedding_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work embedding_work(const void *arguments)
 {
     const struct embedding_call *c = arguments;
     const struct ls_embedding *e = &c->embedding;
-    (void)ops;
     return ops_pass(c->kind->work, c->kind->y_f32 ? LS_F32 : e->act, e->rows, e->channels,
                     c->kind->flops, e->position ? 3 : 2);
 }
 
-static void embedding_operands(const struct ls_ops *ops, const void *arguments,
-                               struct ls_operands *out)
+static void embedding_operands(const void *arguments, struct ls_operands *out)
 {
     const struct embedding_call *c = arguments;
     const struct ls_embedding *e = &c->embedding;
     int64_t count = e->rows * e->channels;
     int64_t positions = e->first_position + ls_min(e->rows, e->tokens);
-    (void)ops;
     if (c->kind->table) {
         struct ls_operand *ids =
             ls_operand_add(out, c, &e->ids, ops_bytes(LS_F32, e->rows), LS_READS);
@@ -50,54 +38,35 @@ static void embedding_operands(const struct ls_ops *ops, const void *arguments,
     ls_operand_add(out, c, &c->y, ops_bytes(c->kind->y_f32 ? LS_F32 : e->act, count), LS_WRITES);
 }
 
-static int embedding_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void embedding_run(struct ls_ops *ops, const void *arguments)
 {
     const struct embedding_call *c = arguments;
-    (void)error;
     OPS_EACH_SHARE (ops, c->embedding.rows * c->embedding.channels, c->embedding.rows, 1)
-        c->kind->rows(ops, c, begin, end);
-    return LS_OK;
+        ops->kernels->embedding->of[c->kind->op](c, begin, end);
 }
 
 static const struct ops_op embedding_op =
     OPS_OP(struct embedding_call, embedding_work, embedding_operands, embedding_run);
 
-static void forward_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
-                         int64_t end)
-{
-    ops->kernels->embedding->forward(&c->embedding, c->y, begin, end);
-}
-
 void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embedding, void *y)
 {
-    static const struct embedding_kind kind = {LS_WORK_EMBEDDING, 1, true, false, forward_rows};
+    static const struct embedding_kind kind = {LS_WORK_EMBEDDING, 1, true, false,
+                                               EMBEDDING_FORWARD};
     ops_submit(ops, &embedding_op, &(struct embedding_call){&kind, *embedding, NULL, y});
-}
-
-static void gather_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
-                        int64_t end)
-{
-    ops->kernels->embedding->gather(&c->embedding, c->y, begin, end);
 }
 
 void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embedding, float *y)
 {
-    static const struct embedding_kind kind = {LS_WORK_EMBEDDING, 0, true, true, gather_rows};
+    static const struct embedding_kind kind = {LS_WORK_EMBEDDING, 0, true, true, EMBEDDING_GATHER};
     struct embedding_call call = {&kind, *embedding, NULL, y};
     call.embedding.position = NULL; /* of finish */
     ops_submit(ops, &embedding_op, &call);
 }
 
-static void finish_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
-                        int64_t end)
-{
-    ops->kernels->embedding->finish(&c->embedding, c->x, c->y, begin, end);
-}
-
 void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
                          void *y)
 {
-    static const struct embedding_kind kind = {LS_WORK_ADD, 1, false, false, finish_rows};
+    static const struct embedding_kind kind = {LS_WORK_ADD, 1, false, false, EMBEDDING_FINISH};
     ops_submit(ops, &embedding_op, &(struct embedding_call){&kind, *embedding, x, y});
 }
 
@@ -109,20 +78,18 @@ struct iota {
     int32_t *to;
 };
 
-static void iota_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static void iota_operands(const void *arguments, struct ls_operands *out)
 {
     const struct iota *c = arguments;
-    (void)ops;
     ls_operand_add(out, c, &c->to, ops_bytes(LS_F32, c->count), LS_WRITES);
 }
 
-static int iota_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void iota_run(struct ls_ops *ops, const void *arguments)
 {
     const struct iota *c = arguments;
-    (void)ops, (void)error;
+    (void)ops;
     for (int64_t i = 0; i < c->count; i++)
         c->to[i] = c->first + (int32_t)i;
-    return LS_OK;
 }
 
 void ls_iota(struct ls_ops *ops, int64_t count, int32_t first, int32_t *to)
@@ -166,25 +133,22 @@ struct embedding_gradient {
 };
 
 /* The table is written as a whole, or read and written. */
-static struct ls_work backward_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work backward_work(const void *arguments)
 {
     const struct embedding_gradient *c = arguments;
     const struct ls_embedding *e = &c->embedding;
     int64_t rows = ls_token_rows(&c->sum);
     struct ls_work work = ops_pass(LS_WORK_EMBEDDING_BACKWARD, e->act, rows, e->channels, 1, 1);
-    (void)ops;
     work.bytes += 4.0 * (double)(c->sum.onto ? 2 * rows : e->vocabulary) * (double)e->channels;
     return work;
 }
 
-static void backward_operands(const struct ls_ops *ops, const void *arguments,
-                              struct ls_operands *out)
+static void backward_operands(const void *arguments, struct ls_operands *out)
 {
     const struct embedding_gradient *c = arguments;
     const struct ls_embedding *e = &c->embedding;
     int64_t rows = ls_token_rows(&c->sum);
     struct ls_operand *ids = ls_operand_add(out, c, &e->ids, ops_bytes(LS_F32, rows), LS_READS);
-    (void)ops;
     ops_operand_ids(ids, e->first_id, e->first_id + e->vocabulary);
     ls_operand_add(out, c, &c->dy, ops_bytes(e->act, rows * e->channels), LS_READS);
     ls_operand_add(out, c, &c->scratch.order, ops_bytes(LS_F32, rows), LS_WRITES);
@@ -193,20 +157,18 @@ static void backward_operands(const struct ls_ops *ops, const void *arguments,
                    ops_sum_access(&c->sum));
 }
 
-static int backward_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void backward_run(struct ls_ops *ops, const void *arguments)
 {
     const struct embedding_gradient *c = arguments;
     int64_t rows = ls_token_rows(&c->sum), vocabulary = c->embedding.vocabulary;
     enum { CHUNK = 64 }; /* vocabulary rows: frequent ids cluster, so threads take chunks in turn */
     int64_t chunks = ls_ceil_div(vocabulary, CHUNK);
-    (void)error;
     sort_by_id(&c->embedding, rows, c->scratch);
     int parts = ops_parts(ops, (vocabulary + rows) * c->embedding.channels);
 #pragma omp parallel for num_threads(parts) schedule(dynamic)
     for (int64_t chunk = 0; chunk < chunks; chunk++)
         ops->kernels->embedding->backward(&c->embedding, c->dy, &c->sum, c->scratch, c->d_table,
                                           chunk * CHUNK, ls_min((chunk + 1) * CHUNK, vocabulary));
-    return LS_OK;
 }
 
 void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
@@ -235,32 +197,27 @@ static int64_t position_rows(const struct position_gradient *c)
     return c->sum.leaves * c->sum.sequences * c->rows;
 }
 
-static struct ls_work position_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work position_work(const void *arguments)
 {
     const struct position_gradient *c = arguments;
-    (void)ops;
     return ops_pass(LS_WORK_COLUMN_SUM, c->act, position_rows(c), c->channels, 1, 1);
 }
 
-static void position_operands(const struct ls_ops *ops, const void *arguments,
-                              struct ls_operands *out)
+static void position_operands(const void *arguments, struct ls_operands *out)
 {
     const struct position_gradient *c = arguments;
-    (void)ops;
     ls_operand_add(out, c, &c->dy, ops_bytes(c->act, ls_token_rows(&c->sum) * c->channels),
                    LS_READS);
     ls_operand_add(out, c, &c->d_position, ops_bytes(LS_F32, c->rows * c->channels),
                    ops_sum_access(&c->sum));
 }
 
-static int position_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void position_run(struct ls_ops *ops, const void *arguments)
 {
     const struct position_gradient *c = arguments;
-    (void)error;
     OPS_EACH_SHARE (ops, position_rows(c) * c->channels, c->rows, 1)
         ops->kernels->embedding->position_backward(c->act, c->channels, c->dy, &c->sum,
                                                    c->row_first, c->d_position, begin, end);
-    return LS_OK;
 }
 
 void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channels, const void *dy,

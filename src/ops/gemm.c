@@ -73,7 +73,7 @@ static size_t b_bytes(const struct ls_gemm *gemm)
                           gemm->ldb);
 }
 
-static struct ls_work gemm_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work gemm_work(const void *arguments)
 {
     const struct ls_gemm *gemm = arguments;
     double m = (double)gemm->m, n = (double)gemm->n, k = (double)gemm_k(gemm);
@@ -81,7 +81,6 @@ static struct ls_work gemm_work(const struct ls_ops *ops, const void *arguments)
     double of_b = gemm->b_scales ? 1 : in;
     if (gemm->b_blocks)
         of_b = (double)ls_block_bytes(gemm->b_blocks) / LS_BLOCK_VALUES;
-    (void)ops;
     return (struct ls_work){.kind = gemm->a_transposed   ? LS_WORK_PRODUCT_AT
                                     : gemm->b_transposed ? LS_WORK_PRODUCT_BT
                                                          : LS_WORK_PRODUCT,
@@ -94,11 +93,10 @@ static struct ls_work gemm_work(const struct ls_ops *ops, const void *arguments)
                                 m * k * in + n * k * of_b + m * n * out * (gemm->onto ? 2 : 1)};
 }
 
-static void gemm_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static void gemm_operands(const void *arguments, struct ls_operands *out)
 {
     const struct ls_gemm *gemm = arguments;
     int64_t m = gemm->m, n = gemm->n, k = gemm_k(gemm);
-    (void)ops;
     ls_operand_add(out, gemm, &gemm->a,
                    gemm->a_transposed ? ops_rows_bytes(gemm->in, k, m, gemm->lda)
                                       : ops_rows_bytes(gemm->in, m, k, gemm->lda),
@@ -110,17 +108,15 @@ static void gemm_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, gemm, &gemm->b_scales, ops_bytes(LS_F32, n * gemm->tiles), LS_READS);
 }
 
-static int gemm_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void gemm_run(struct ls_ops *ops, const void *arguments)
 {
     const struct ls_gemm *gemm = arguments;
-    (void)error;
     if (gemm_k(gemm) == 0)
         ls_gemm_reference(gemm);
     else if (gemm->b_scales && !gemm->a_kept)
         gemm_run_int8(ops, gemm);
     else if (!gemm_run_few(ops, gemm))
         gemm_run_blocked(ops, gemm, NULL);
-    return LS_OK;
 }
 
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)

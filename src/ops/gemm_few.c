@@ -34,7 +34,8 @@ static void row_widen(const struct job *job, const void *from, void *to)
     if (job->gemm->in == LS_F32)
         memcpy(to, from, (size_t)job->part * sizeof(float));
     else
-        job->kernels->pointwise->cast_from_half(job->gemm->in, job->part, from, to);
+        job->kernels->pointwise->of[CAST_FROM_HALF](
+            &(struct pointwise){job->gemm->in, 0, 0, job->part, 1, from, NULL, to});
 }
 
 #if defined(__x86_64__)

@@ -215,18 +215,15 @@ struct quantize_call {
     float *scales;
 };
 
-static struct ls_work quantize_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work quantize_work(const void *arguments)
 {
     const struct quantize_call *c = arguments;
-    (void)ops;
     return ops_pass(LS_WORK_CAST, LS_F32, c->rows, c->cols, 3, 1.25);
 }
 
-static void quantize_operands(const struct ls_ops *ops, const void *arguments,
-                              struct ls_operands *out)
+static void quantize_operands(const void *arguments, struct ls_operands *out)
 {
     const struct quantize_call *c = arguments;
-    (void)ops;
     ls_operand_add(out, c, &c->weights, ops_bytes(LS_F32, c->rows * c->cols), LS_READS);
     ls_operand_add(out, c, &c->values, ops_bytes(LS_I8, c->rows * c->cols), LS_WRITES);
     ls_operand_add(out, c, &c->scales, ops_bytes(LS_F32, c->rows * c->tiles), LS_WRITES);
@@ -252,7 +249,7 @@ int ls_int8_quantize(struct ls_ops *ops, int64_t rows, int64_t cols, int64_t til
                      const float *weights, int8_t *values, float *scales, struct ls_error *error)
 {
     static const struct ops_op op =
-        OPS_OP(struct quantize_call, quantize_work, quantize_operands, quantize_run);
+        OPS_ATTEMPT(struct quantize_call, quantize_work, quantize_operands, quantize_run);
     const struct quantize_call call = {rows, cols, tiles, weights, values, scales};
     LS_ASSERT(tiles >= 1 && cols % tiles == 0);
     return ops_try(ops, &op, &call, error);

@@ -16,24 +16,32 @@
 #define KERNEL_JOIN(name, isa)  KERNEL_JOIN_(name, isa)
 #define KERNEL(name)            KERNEL_JOIN(name, LS_KERNEL_ISA)
 
-/* Pointers are to the range's first element. */
+/* Elementwise ops of rows of one width, or of single elements: y of x and z. */
+enum pointwise_op {
+    GELU_FORWARD,
+    GELU_BACKWARD, /* x, dy -> dx */
+    GLU_FORWARD,
+    GLU_BACKWARD, /* gate and up, dy -> their gradients */
+    SOFTCAP,
+    SCALE,
+    ADD,
+    BIAS_ROUND, /* z: one row, or NULL */
+    CAST_TO_HALF,
+    CAST_FROM_HALF,
+    TREE_ADD, /* y += x */
+    POINTWISE_OPS
+};
+struct pointwise {
+    enum ls_dtype act;
+    int form;     /* enum ls_gelu, enum ls_glu */
+    float factor; /* the cap */
+    int64_t rows, width;
+    const void *x, *z;
+    void *y;
+};
+
 struct pointwise_kernels {
-    void (*gelu_forward)(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
-                         void *y);
-    void (*gelu_backward)(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
-                          const void *dy, void *dx);
-    void (*glu_forward)(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
-                        const void *gate_up, void *y);
-    void (*glu_backward)(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
-                         const void *gate_up, const void *dy, void *d_gate_up);
-    void (*softcap)(enum ls_dtype act, int64_t count, float cap, const void *x, void *y);
-    void (*scale)(enum ls_dtype act, int64_t count, float factor, const void *x, void *y);
-    void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
-    void (*bias_round)(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
-                       const float *bias, void *y);
-    void (*cast_to_half)(enum ls_dtype half, int64_t count, const float *x, ls_half *y);
-    void (*cast_from_half)(enum ls_dtype half, int64_t count, const ls_half *x, float *y);
-    void (*tree_add)(int64_t count, float *into, const float *from);
+    void (*of[POINTWISE_OPS])(const struct pointwise *e);
     /* Elements, then rows, [begin, end) of the whole op. */
     void (*rank_sum)(const struct ls_rank_sum *sum, int64_t begin, int64_t end);
     void (*dropout)(enum ls_dtype act, const struct ls_dropout *dropout, int64_t begin, int64_t end,
@@ -42,20 +50,30 @@ struct pointwise_kernels {
                  int64_t end, void *x);
 };
 
+/* A norm's command; what an op does not have is 0 and NULL. Of norm there are the pointers that the
+ * op uses. */
+enum norm_op {
+    LAYERNORM_FORWARD,
+    RMSNORM_FORWARD,
+    LAYERNORM_BACKWARD,
+    RMSNORM_BACKWARD,
+    RMSNORM_CUT_SUM,
+    RMSNORM_CUT_FINISH,
+    NORM_OPS
+};
+struct norm_call {
+    const struct norm_kind *kind;
+    struct ls_norm norm;
+    struct ls_norm_cut cut;
+    struct ls_token_sum tokens;
+    int64_t units, tiles, unit_tokens, sums_ld; /* of struct ls_norm_parts */
+    const void *x, *z, *around;                 /* rows: x or h, residual or dy, d_residual */
+    void *sum, *y;                              /* rows that are written */
+    float *row_sums, *d_weight, *d_bias, *parts;
+};
 struct norm_kernels {
-    void (*layernorm_forward)(const struct ls_norm *norm, const void *x, const void *residual,
-                              void *sum, void *y, int64_t begin, int64_t end);
-    void (*rmsnorm_forward)(const struct ls_norm *norm, const void *x, const void *residual,
-                            void *sum, void *y, int64_t begin, int64_t end);
-    void (*layernorm_backward_input)(const struct ls_norm *norm, const void *h, const void *dy,
-                                     const void *d_residual, void *dh, int64_t begin, int64_t end);
-    void (*rmsnorm_backward_input)(const struct ls_norm *norm, const void *h, const void *dy,
-                                   const void *d_residual, void *dh, int64_t begin, int64_t end);
-    /* dy NULL: of the forward. */
-    void (*cut_sum)(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
-                    const void *dy, float *sums, int64_t begin, int64_t end);
-    void (*cut_finish)(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
-                       const void *dy, const float *sums, void *to, int64_t begin, int64_t end);
+    /* Rows [begin, end). */
+    void (*of[NORM_OPS])(const struct norm_call *c, int64_t begin, int64_t end);
 };
 
 /* Column sums: ranges are columns; each column is summed by one call, in ls_token_sum's order. */
@@ -68,12 +86,17 @@ struct sum_kernels {
                  float *d_bias, int64_t begin, int64_t end);
 };
 
+/* The command of an embedding's forward. */
+enum embedding_op { EMBEDDING_FORWARD, EMBEDDING_GATHER, EMBEDDING_FINISH, EMBEDDING_OPS };
+struct embedding_call {
+    const struct embedding_kind *kind;
+    struct ls_embedding embedding;
+    const float *x; /* NULL: none */
+    void *y;
+};
 struct embedding_kernels {
     /* Rows [begin, end). */
-    void (*forward)(const struct ls_embedding *e, void *y, int64_t begin, int64_t end);
-    void (*gather)(const struct ls_embedding *e, float *y, int64_t begin, int64_t end);
-    void (*finish)(const struct ls_embedding *e, const float *x, void *y, int64_t begin,
-                   int64_t end);
+    void (*of[EMBEDDING_OPS])(const struct embedding_call *c, int64_t begin, int64_t end);
     /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1]
      * are the tokens with the id of row v, ascending. */
     void (*backward)(const struct ls_embedding *e, const void *dy, const struct ls_token_sum *sum,
@@ -85,24 +108,19 @@ struct embedding_kernels {
                               int64_t begin, int64_t end);
 };
 
-/* Of each row, over all ranks. */
-struct loss_rows {
-    const float *max, *sum, *target_logit;
+/* A loss's command; what an op does not have is NULL. */
+enum loss_op { LOSS_WHOLE, LOSS_MAX, LOSS_SUM, LOSS_FINISH, ENTROPY_SUMS, ENTROPY, LOSS_OPS };
+struct loss_call {
+    const struct loss_kind *kind;
+    struct ls_cross_entropy op;
+    void *logits;
+    const int32_t *target;
+    /* [rows]; beside: logits of targets, or products; out: losses, places, entropies */
+    float *max, *sum, *beside, *out;
 };
 struct loss_kernels {
     /* Rows [begin, end). */
-    void (*cross_entropy)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
-                          float *loss, int64_t begin, int64_t end);
-    void (*max)(const struct ls_cross_entropy *op, const void *logits, float *max, int64_t begin,
-                int64_t end);
-    void (*sum)(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
-                const float *max, float *sum, float *target_logit, int64_t begin, int64_t end);
-    void (*finish)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
-                   const struct loss_rows *rows, float *loss, int64_t begin, int64_t end);
-    void (*entropy_sums)(const struct ls_cross_entropy *op, const void *logits, const float *max,
-                         float *sum, float *product, int64_t begin, int64_t end);
-    void (*entropy)(const float *sum, const float *product, float *entropy, int64_t begin,
-                    int64_t end);
+    void (*of[LOSS_OPS])(const struct loss_call *c, int64_t begin, int64_t end);
 };
 
 /* Elements [begin, end) of the update; moments are of update->moment_type. */
@@ -119,19 +137,30 @@ struct update_kernels {
                     struct ls_exact_sum *sum);
 };
 
+/* The command of an op on deltas, element by element: y of x and z. */
+enum delta_op {
+    DELTA_ENCODE,     /* global, local */
+    DELTA_DECODE,     /* sums */
+    DELTA_MIX,        /* global -> local */
+    DELTA_COMPENSATE, /* parameters now, then -> gradient */
+    DELTA_OPS
+};
+struct delta_call {
+    const struct delta_kind *kind;
+    enum ls_delta_type type;
+    enum ls_dtype x_type, y_type; /* z is float32 */
+    int64_t count;
+    float factor;      /* scale, share, lambda */
+    const void *x, *z; /* z NULL: none */
+    void *y;
+};
 /* Elements [begin, end). */
 struct delta_kernels {
     /* The largest magnitude of a difference, as bits: NaN is above infinity. */
     uint32_t (*amax)(const float *global, const float *local, int64_t begin, int64_t end);
-    void (*encode)(enum ls_delta_type type, const float *global, const float *local, float scale,
-                   void *out, int64_t begin, int64_t end);
+    void (*of[DELTA_OPS])(const struct delta_call *c, int64_t begin, int64_t end);
     void (*sum)(enum ls_delta_type type, const void *parts, int64_t stride, int parts_count,
                 void *out, int64_t begin, int64_t end);
-    void (*decode)(enum ls_delta_type type, const void *sums, float scale, float *out,
-                   int64_t begin, int64_t end);
-    void (*mix)(const float *global, float *local, float share, int64_t begin, int64_t end);
-    void (*compensate)(float *gradient, const float *now, const float *then, float lambda,
-                       int64_t begin, int64_t end);
 };
 
 struct muon_kernels {

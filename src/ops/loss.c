@@ -11,37 +11,24 @@ static void check(const struct ls_cross_entropy *op, const int32_t *target)
 }
 
 /* What the losses' ops differ in. */
-struct loss_call;
 struct loss_kind {
     int passes, gradient_passes; /* over the logits; with a gradient */
     enum ls_access logits, row_max, row_sum;
-    void (*rows)(const struct ls_ops *ops, const struct loss_call *c, int64_t begin, int64_t end);
+    enum loss_op op; /* LOSS_OPS: places */
 };
 
-/* What an op does not have is NULL. */
-struct loss_call {
-    const struct loss_kind *kind;
-    struct ls_cross_entropy op;
-    void *logits;
-    const int32_t *target;
-    /* [rows]; beside: logits of targets, or products; out: losses, places, entropies */
-    float *max, *sum, *beside, *out;
-};
-
-static struct ls_work loss_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work loss_work(const void *arguments)
 {
     const struct loss_call *c = arguments;
-    (void)ops;
     return ops_pass(LS_WORK_LOSS, c->op.act, c->op.rows, c->op.padded, 4,
                     c->op.scale != 0 ? c->kind->gradient_passes : c->kind->passes);
 }
 
-static void loss_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static void loss_operands(const void *arguments, struct ls_operands *out)
 {
     const struct loss_call *c = arguments;
     const struct loss_kind *kind = c->kind;
     const size_t row = ops_bytes(LS_F32, c->op.rows);
-    (void)ops;
     ls_operand_add(out, c, &c->logits, ops_bytes(c->op.act, c->op.rows * c->op.padded),
                    c->op.scale != 0 ? kind->logits : LS_READS);
     ops_operand_ids(ls_operand_add(out, c, &c->target, row, LS_READS), -1, c->op.vocabulary);
@@ -54,122 +41,6 @@ static void loss_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, c, &c->sum, row, kind->row_sum);
     ls_operand_add(out, c, &c->beside, row, kind->row_sum);
     ls_operand_add(out, c, &c->out, row, LS_WRITES);
-}
-
-static int loss_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
-{
-    const struct loss_call *c = arguments;
-    (void)error;
-    check(&c->op, c->target);
-    OPS_EACH_SHARE (ops, c->op.rows * c->op.padded, c->op.rows, 1)
-        c->kind->rows(ops, c, begin, end);
-    return LS_OK;
-}
-
-static const struct ops_op loss_op = OPS_OP(struct loss_call, loss_work, loss_operands, loss_run);
-
-static void whole_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                       int64_t end)
-{
-    ops->kernels->loss->cross_entropy(&c->op, c->logits, c->target, c->out, begin, end);
-}
-
-void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
-                      const int32_t *target, float *loss)
-{
-    static const struct loss_kind kind = {1, 3, LS_READS_WRITES, 0, 0, whole_rows};
-    LS_ASSERT(ops->idle || (op->first == 0 && op->vocabulary <= op->padded));
-    LS_ASSERT(!op->entropy_weight);
-    ops_submit(ops, &loss_op,
-               &(struct loss_call){&kind, *op, logits, target, NULL, NULL, NULL, loss});
-}
-
-static void max_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                     int64_t end)
-{
-    ops->kernels->loss->max(&c->op, c->logits, c->max, begin, end);
-}
-
-void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                          float *max)
-{
-    static const struct loss_kind kind = {1, 1, LS_READS, LS_WRITES, 0, max_rows};
-    ops_submit(
-        ops, &loss_op,
-        &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, NULL, max, NULL, NULL, NULL});
-}
-
-static void sum_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                     int64_t end)
-{
-    ops->kernels->loss->sum(&c->op, c->logits, c->target, c->max, c->sum, c->beside, begin, end);
-}
-
-void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                          const int32_t *target, const float *max, float *sum, float *target_logit)
-{
-    static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, LS_WRITES, sum_rows};
-    ops_submit(ops, &loss_op,
-               &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, target,
-                                   (float *)(uintptr_t)max, sum, target_logit, NULL});
-}
-
-static void finish_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                        int64_t end)
-{
-    const struct loss_rows rows = {c->max, c->sum, c->beside};
-    ops->kernels->loss->finish(&c->op, c->logits, c->target, &rows, c->out, begin, end);
-}
-
-void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
-                             const int32_t *target, const float *max, const float *sum,
-                             const float *target_logit, float *loss)
-{
-    static const struct loss_kind kind = {0, 2, LS_READS_WRITES, LS_READS, LS_READS, finish_rows};
-    LS_ASSERT(!op->entropy_weight == !op->product);
-    ops_submit(ops, &loss_op,
-               &(struct loss_call){&kind, *op, logits, target, (float *)(uintptr_t)max,
-                                   (float *)(uintptr_t)sum, (float *)(uintptr_t)target_logit,
-                                   loss});
-}
-
-static void entropy_sums_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                              int64_t end)
-{
-    ops->kernels->loss->entropy_sums(&c->op, c->logits, c->max, c->sum, c->beside, begin, end);
-}
-
-void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                     const float *max, float *sum, float *product)
-{
-    static const struct loss_kind kind = {2, 2, LS_READS, LS_READS, LS_WRITES, entropy_sums_rows};
-    ops_submit(ops, &loss_op,
-               &(struct loss_call){.kind = &kind,
-                                   .op = *op,
-                                   .logits = (void *)(uintptr_t)logits,
-                                   .max = (float *)(uintptr_t)max,
-                                   .sum = sum,
-                                   .beside = product});
-}
-
-static void entropy_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                         int64_t end)
-{
-    ops->kernels->loss->entropy(c->sum, c->beside, c->out, begin, end);
-}
-
-void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
-                const float *product, float *entropy)
-{
-    static const struct loss_kind kind = {3, 3, 0, 0, LS_READS, entropy_rows};
-    struct ls_cross_entropy rows = *op;
-    rows.padded = rows.tiles = 1; /* a number of each row alone */
-    ops_submit(ops, &loss_op,
-               &(struct loss_call){.kind = &kind,
-                                   .op = rows,
-                                   .sum = (float *)(uintptr_t)sum,
-                                   .beside = (float *)(uintptr_t)product,
-                                   .out = entropy});
 }
 
 /* Columns are looked through once, and none is added: no kernel is needed. */
@@ -185,18 +56,91 @@ static float place_of(const struct ls_cross_entropy *op, const void *logits, int
     return -__builtin_inff();
 }
 
-static void place_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
-                       int64_t end)
+static void loss_run(struct ls_ops *ops, const void *arguments)
 {
-    (void)ops;
-    for (int64_t row = begin; row < end; row++)
-        c->out[row] = place_of(&c->op, c->logits, row, c->max[row]);
+    const struct loss_call *c = arguments;
+    check(&c->op, c->target);
+    OPS_EACH_SHARE (ops, c->op.rows * c->op.padded, c->op.rows, 1)
+        if (c->kind->op != LOSS_OPS)
+            ops->kernels->loss->of[c->kind->op](c, begin, end);
+        else
+            for (int64_t row = begin; row < end; row++)
+                c->out[row] = place_of(&c->op, c->logits, row, c->max[row]);
+}
+
+static const struct ops_op loss_op = OPS_OP(struct loss_call, loss_work, loss_operands, loss_run);
+
+void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
+                      const int32_t *target, float *loss)
+{
+    static const struct loss_kind kind = {1, 3, LS_READS_WRITES, 0, 0, LOSS_WHOLE};
+    LS_ASSERT(ops->idle || (op->first == 0 && op->vocabulary <= op->padded));
+    LS_ASSERT(!op->entropy_weight);
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, logits, target, NULL, NULL, NULL, loss});
+}
+
+void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                          float *max)
+{
+    static const struct loss_kind kind = {1, 1, LS_READS, LS_WRITES, 0, LOSS_MAX};
+    ops_submit(
+        ops, &loss_op,
+        &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, NULL, max, NULL, NULL, NULL});
+}
+
+void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                          const int32_t *target, const float *max, float *sum, float *target_logit)
+{
+    static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, LS_WRITES, LOSS_SUM};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, target,
+                                   (float *)(uintptr_t)max, sum, target_logit, NULL});
+}
+
+void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
+                             const int32_t *target, const float *max, const float *sum,
+                             const float *target_logit, float *loss)
+{
+    static const struct loss_kind kind = {0, 2, LS_READS_WRITES, LS_READS, LS_READS, LOSS_FINISH};
+    LS_ASSERT(!op->entropy_weight == !op->product);
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, logits, target, (float *)(uintptr_t)max,
+                                   (float *)(uintptr_t)sum, (float *)(uintptr_t)target_logit,
+                                   loss});
+}
+
+void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                     const float *max, float *sum, float *product)
+{
+    static const struct loss_kind kind = {2, 2, LS_READS, LS_READS, LS_WRITES, ENTROPY_SUMS};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){.kind = &kind,
+                                   .op = *op,
+                                   .logits = (void *)(uintptr_t)logits,
+                                   .max = (float *)(uintptr_t)max,
+                                   .sum = sum,
+                                   .beside = product});
+}
+
+void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
+                const float *product, float *entropy)
+{
+    static const struct loss_kind kind = {3, 3, 0, 0, LS_READS, ENTROPY};
+    struct ls_cross_entropy rows = *op;
+    rows.padded = rows.tiles = 1; /* a number of each row alone */
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){.kind = &kind,
+                                   .op = rows,
+                                   .sum = (float *)(uintptr_t)sum,
+                                   .beside = (float *)(uintptr_t)product,
+                                   .out = entropy});
 }
 
 void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
                             const void *logits, const float *max, float *place)
 {
-    static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, 0, place_rows};
+    static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, 0, LOSS_OPS};
     ops_submit(ops, &loss_op,
                &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, NULL,
                                    (float *)(uintptr_t)max, NULL, NULL, place});
@@ -237,11 +181,9 @@ struct loss_sum {
     float *out;
 };
 
-static void loss_sum_operands(const struct ls_ops *ops, const void *arguments,
-                              struct ls_operands *out)
+static void loss_sum_operands(const void *arguments, struct ls_operands *out)
 {
     const struct loss_sum *c = arguments;
-    (void)ops;
     const size_t rows = ops_bytes(LS_F32, c->sum.sequences * c->sum.tiles * c->sum.tokens);
     ls_operand_add(out, c, &c->sum.loss, rows, LS_READS);
     ls_operand_add(out, c, &c->sum.weight, rows, LS_READS);
@@ -250,10 +192,10 @@ static void loss_sum_operands(const struct ls_ops *ops, const void *arguments,
     ls_operand_add(out, c, &c->out, ops_bytes(LS_F32, c->sum.sequences), LS_WRITES);
 }
 
-static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void loss_sum_run(struct ls_ops *ops, const void *arguments)
 {
     const struct loss_sum *c = arguments;
-    (void)ops, (void)error;
+    (void)ops;
     for (int64_t sequence = 0; sequence < c->sum.sequences; sequence++) {
         float stack[64] = {0};
         int top = 0;
@@ -264,7 +206,6 @@ static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_err
         }
         c->out[sequence] = stack[0];
     }
-    return LS_OK;
 }
 
 void ls_loss_sum(struct ls_ops *ops, const struct ls_loss_sum *sum, float *out)

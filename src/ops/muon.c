@@ -33,18 +33,16 @@ struct muon_call {
     const float *orthogonal;
 };
 
-static struct ls_work muon_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work muon_work(const void *arguments)
 {
     const struct muon_call *c = arguments;
-    (void)ops;
     return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, c->kind->flops, c->kind->moved);
 }
 
-static void muon_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static void muon_operands(const void *arguments, struct ls_operands *out)
 {
     const struct muon_call *c = arguments;
     const size_t bytes = ops_bytes(LS_F32, c->update.count);
-    (void)ops;
     ops_update_operands(&c->update, c, out);
     ls_operand_add(out, c, &c->m, ops_bytes(c->update.moment_type, c->update.count),
                    LS_READS_WRITES);
@@ -52,13 +50,11 @@ static void muon_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, c, &c->orthogonal, bytes, LS_READS);
 }
 
-static int muon_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void muon_run(struct ls_ops *ops, const void *arguments)
 {
     const struct muon_call *c = arguments;
-    (void)error;
     OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
         c->kind->share(ops, c, begin, end);
-    return LS_OK;
 }
 
 static const struct ops_op muon_op = OPS_OP(struct muon_call, muon_work, muon_operands, muon_run);
@@ -114,18 +110,15 @@ struct schulz_call {
     float *x;
 };
 
-static struct ls_work schulz_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work schulz_work(const void *arguments)
 {
     const struct schulz_call *c = arguments;
-    (void)ops;
     return ops_pass(c->kind->work, LS_F32, c->rows, c->cols, c->kind->flops, c->kind->moved);
 }
 
-static void schulz_operands(const struct ls_ops *ops, const void *arguments,
-                            struct ls_operands *out)
+static void schulz_operands(const void *arguments, struct ls_operands *out)
 {
     const struct schulz_call *c = arguments;
-    (void)ops;
     const size_t bytes = ops_bytes(LS_F32, c->rows * c->cols);
     if (c->kind->with_sum)
         ops_operand_ids(ls_operand_add(out, c, &c->with, sizeof(struct ls_exact_sum), LS_READS), 0,
@@ -135,13 +128,11 @@ static void schulz_operands(const struct ls_ops *ops, const void *arguments,
     ls_operand_add(out, c, &c->x, bytes, LS_READS_WRITES);
 }
 
-static int schulz_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void schulz_run(struct ls_ops *ops, const void *arguments)
 {
     const struct schulz_call *c = arguments;
-    (void)error;
     OPS_EACH_SHARE (ops, c->rows * c->cols, c->rows, c->kind->align)
         c->kind->rows(ops, c, begin, end);
-    return LS_OK;
 }
 
 static const struct ops_op schulz_op =

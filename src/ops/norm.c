@@ -3,26 +3,14 @@
 #include "ops/share.h"
 
 /* What the norms' ops differ in. */
-struct norm_call;
 struct norm_kind {
     enum ls_work_kind work;
     int flops; /* of an element */
     enum ls_access statistics;
     bool row_sums; /* written: read where the statistics are written */
-    /* A share of the rows, of the columns of a weight, or of parts. */
+    enum norm_op rows;
+    /* In the place of rows: a share of the columns of a weight, or of parts. */
     void (*share)(const struct ls_ops *ops, const struct norm_call *c, int64_t begin, int64_t end);
-};
-
-/* What an op does not have is 0 and NULL. Of norm there are the pointers that the op uses. */
-struct norm_call {
-    const struct norm_kind *kind;
-    struct ls_norm norm;
-    struct ls_norm_cut cut;
-    struct ls_token_sum tokens;
-    int64_t units, tiles, unit_tokens, sums_ld; /* of struct ls_norm_parts */
-    const void *x, *z, *around;                 /* rows: x or h, residual or dy, d_residual */
-    void *sum, *y;                              /* rows that are written */
-    float *row_sums, *d_weight, *d_bias, *parts;
 };
 
 static size_t rows_bytes(const struct ls_norm *norm)
@@ -40,13 +28,12 @@ static size_t statistics_bytes(const struct ls_norm *norm)
     return ops_rows_bytes(LS_F32, norm->rows / norm->heads, norm->heads, norm->statistics_ld);
 }
 
-static void norm_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static void norm_operands(const void *arguments, struct ls_operands *out)
 {
     const struct norm_call *c = arguments;
     const struct norm_kind *kind = c->kind;
     const struct ls_norm *norm = &c->norm;
     const size_t rows = rows_bytes(norm), vector = ops_bytes(LS_F32, norm->channels);
-    (void)ops;
     ls_operand_add(out, c, &c->x, rows, LS_READS);
     ls_operand_add(out, c, &c->z, rows, LS_READS);
     ls_operand_add(out, c, &c->around, rows, LS_READS);
@@ -66,26 +53,26 @@ static void norm_operands(const struct ls_ops *ops, const void *arguments, struc
 }
 
 /* Bytes of the rows that are read and written; vectors are left out. */
-static struct ls_work norm_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work norm_work(const void *arguments)
 {
     const struct norm_call *c = arguments;
     int64_t columns = c->kind->row_sums ? c->cut.count : c->norm.channels;
     int rows =
         (c->x != NULL) + (c->z != NULL) + (c->around != NULL) + (c->sum != NULL) + (c->y != NULL);
-    (void)ops;
     return ops_pass(c->kind->work, c->norm.act, c->norm.rows, columns, c->kind->flops, rows);
 }
 
-static int norm_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void norm_run(struct ls_ops *ops, const void *arguments)
 {
     const struct norm_call *c = arguments;
     const struct ls_norm *norm = &c->norm;
     int64_t columns = c->kind->row_sums ? c->cut.count : norm->channels;
     int64_t shares = c->d_weight ? norm->channels : c->parts ? c->units * c->tiles : norm->rows;
-    (void)error;
     OPS_EACH_SHARE (ops, norm->rows * columns, shares, c->d_weight ? 64 : 1)
-        c->kind->share(ops, c, begin, end);
-    return LS_OK;
+        if (c->kind->share)
+            c->kind->share(ops, c, begin, end);
+        else
+            ops->kernels->norm->of[c->kind->rows](c, begin, end);
 }
 
 static void norm_submit(struct ls_ops *ops, const struct norm_call *call)
@@ -106,16 +93,11 @@ static struct ls_norm uncentred(const struct ls_norm *norm)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static void layernorm_forward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
-                              int64_t end)
-{
-    ops->kernels->norm->layernorm_forward(&c->norm, c->x, c->z, c->sum, c->y, begin, end);
-}
-
 void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                           const void *residual, void *sum, void *y)
 {
-    static const struct norm_kind kind = {LS_WORK_NORM, 8, LS_WRITES, false, layernorm_forward};
+    static const struct norm_kind kind = {LS_WORK_NORM,      8,   LS_WRITES, false,
+                                          LAYERNORM_FORWARD, NULL};
     norm_submit(ops, &(struct norm_call){.kind = &kind,
                                          .norm = *norm,
                                          .x = x,
@@ -124,16 +106,10 @@ void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const 
                                          .y = y});
 }
 
-static void rmsnorm_forward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
-                            int64_t end)
-{
-    ops->kernels->norm->rmsnorm_forward(&c->norm, c->x, c->z, c->sum, c->y, begin, end);
-}
-
 void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                         const void *residual, void *sum, void *y)
 {
-    static const struct norm_kind kind = {LS_WORK_NORM, 8, LS_WRITES, false, rmsnorm_forward};
+    static const struct norm_kind kind = {LS_WORK_NORM, 8, LS_WRITES, false, RMSNORM_FORWARD, NULL};
     norm_submit(ops, &(struct norm_call){.kind = &kind,
                                          .norm = uncentred(norm),
                                          .x = x,
@@ -144,33 +120,21 @@ void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const vo
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static void layernorm_backward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
-                               int64_t end)
-{
-    ops->kernels->norm->layernorm_backward_input(&c->norm, c->x, c->z, c->around, c->y, begin, end);
-}
-
 void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                  const void *dy, const void *d_residual, void *dh)
 {
-    static const struct norm_kind kind = {LS_WORK_NORM_BACKWARD, 10, LS_READS, false,
-                                          layernorm_backward};
+    static const struct norm_kind kind = {LS_WORK_NORM_BACKWARD, 10,  LS_READS, false,
+                                          LAYERNORM_BACKWARD,    NULL};
     norm_submit(ops,
                 &(struct norm_call){
                     .kind = &kind, .norm = *norm, .x = h, .z = dy, .around = d_residual, .y = dh});
 }
 
-static void rmsnorm_backward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
-                             int64_t end)
-{
-    ops->kernels->norm->rmsnorm_backward_input(&c->norm, c->x, c->z, c->around, c->y, begin, end);
-}
-
 void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                const void *dy, const void *d_residual, void *dh)
 {
-    static const struct norm_kind kind = {LS_WORK_NORM_BACKWARD, 10, LS_READS, false,
-                                          rmsnorm_backward};
+    static const struct norm_kind kind = {LS_WORK_NORM_BACKWARD, 10,  LS_READS, false,
+                                          RMSNORM_BACKWARD,      NULL};
     norm_submit(ops, &(struct norm_call){.kind = &kind,
                                          .norm = uncentred(norm),
                                          .x = h,
@@ -187,7 +151,7 @@ static void weight_columns(const struct ls_ops *ops, const struct norm_call *c, 
     ops->kernels->sum->norm_weight(&c->norm, c->x, c->z, &c->tokens, c->d_weight, c->d_bias, begin,
                                    end);
 }
-static const struct norm_kind weight_kind = {LS_WORK_COLUMN_SUM, 4, LS_READS, false,
+static const struct norm_kind weight_kind = {LS_WORK_COLUMN_SUM, 4, LS_READS, false, NORM_OPS,
                                              weight_columns};
 
 void ls_layernorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
@@ -238,7 +202,8 @@ static void heads_parts(const struct ls_ops *ops, const struct norm_call *c, int
 void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                              const void *dy, const struct ls_norm_parts *out)
 {
-    static const struct norm_kind kind = {LS_WORK_COLUMN_SUM, 4, LS_READS, false, heads_parts};
+    static const struct norm_kind kind = {LS_WORK_COLUMN_SUM, 4,          LS_READS, false,
+                                          NORM_OPS,           heads_parts};
     LS_ASSERT(norm->heads % out->tiles == 0);
     LS_ASSERT(out->units * out->tokens * norm->heads == norm->rows);
     norm_submit(ops, &(struct norm_call){.kind = &kind,
@@ -254,17 +219,13 @@ void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, con
 
 /* ---- rows of which ranks hold parts ---------------------------------------------------------- */
 
-static void cut_sum_rows(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
-                         int64_t end)
-{
-    ops->kernels->norm->cut_sum(&c->norm, &c->cut, c->x, c->z, c->row_sums, begin, end);
-}
-
 void ls_rmsnorm_cut_sum(struct ls_ops *ops, const struct ls_norm *norm,
                         const struct ls_norm_cut *cut, const void *h, const void *dy, float *sums)
 {
-    static const struct norm_kind forward = {LS_WORK_COLUMN_SUM, 1, LS_READS, true, cut_sum_rows};
-    static const struct norm_kind backward = {LS_WORK_COLUMN_SUM, 4, LS_READS, true, cut_sum_rows};
+    static const struct norm_kind forward = {LS_WORK_COLUMN_SUM, 1,   LS_READS, true,
+                                             RMSNORM_CUT_SUM,    NULL};
+    static const struct norm_kind backward = {LS_WORK_COLUMN_SUM, 4,   LS_READS, true,
+                                              RMSNORM_CUT_SUM,    NULL};
     struct ls_norm of = uncentred(norm);
     LS_ASSERT(norm->heads == 1 && cut->count % cut->tiles == 0);
     LS_ASSERT(cut->first + cut->count <= norm->channels);
@@ -278,19 +239,14 @@ void ls_rmsnorm_cut_sum(struct ls_ops *ops, const struct ls_norm *norm,
                                          .row_sums = sums});
 }
 
-static void cut_finish_rows(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
-                            int64_t end)
-{
-    ops->kernels->norm->cut_finish(&c->norm, &c->cut, c->x, c->z, c->row_sums, c->y, begin, end);
-}
-
 void ls_rmsnorm_cut_finish(struct ls_ops *ops, const struct ls_norm *norm,
                            const struct ls_norm_cut *cut, const void *h, const void *dy,
                            const float *sums, void *to)
 {
-    static const struct norm_kind forward = {LS_WORK_NORM, 8, LS_WRITES, false, cut_finish_rows};
-    static const struct norm_kind backward = {LS_WORK_NORM_BACKWARD, 10, LS_READS, false,
-                                              cut_finish_rows};
+    static const struct norm_kind forward = {LS_WORK_NORM,       8,   LS_WRITES, false,
+                                             RMSNORM_CUT_FINISH, NULL};
+    static const struct norm_kind backward = {LS_WORK_NORM_BACKWARD, 10,  LS_READS, false,
+                                              RMSNORM_CUT_FINISH,    NULL};
     norm_submit(ops, &(struct norm_call){.kind = dy ? &backward : &forward,
                                          .norm = uncentred(norm),
                                          .cut = *cut,

@@ -158,20 +158,18 @@ struct rope_call {
     void *x;
 };
 
-static struct ls_work rope_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work rope_work(const void *arguments)
 {
     const struct rope_call *c = arguments;
-    (void)ops;
     return ops_pass(LS_WORK_ROPE, c->act, c->rope.rows, c->rope.heads * c->rope.head_dim, 3, 2);
 }
 
-static void rope_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static void rope_operands(const void *arguments, struct ls_operands *out)
 {
     const struct rope_call *c = arguments;
     const struct ls_rope *rope = &c->rope;
     const size_t table =
         ops_bytes(LS_F32, (rope->first_position + rope->tokens) * (rope->head_dim / 2));
-    (void)ops;
     ls_operand_add(out, c, &c->x,
                    ops_rows_bytes(c->act, rope->rows, rope->heads * rope->head_dim, rope->ld),
                    LS_READS_WRITES);
@@ -179,14 +177,12 @@ static void rope_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, c, &rope->sine, table, LS_READS);
 }
 
-static int rope_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void rope_run(struct ls_ops *ops, const void *arguments)
 {
     const struct rope_call *c = arguments;
     const struct ls_rope *rope = &c->rope;
-    (void)error;
     OPS_EACH_SHARE (ops, rope->rows * rope->heads * rope->head_dim, rope->rows, 1)
         ops->kernels->pointwise->rope(c->act, rope, c->backward, begin, end, c->x);
-    return LS_OK;
 }
 
 void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,

@@ -9,21 +9,18 @@ static enum ls_dtype input_dtype(const struct ls_rank_sum *sum)
     return sum->form == LS_RANK_SUM_BF16 ? LS_BF16 : LS_F32;
 }
 
-static struct ls_work rank_sum_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work rank_sum_work(const void *arguments)
 {
     const struct ls_rank_sum *sum = arguments;
-    (void)ops;
     struct ls_work work =
         ops_pass(LS_WORK_ADD, input_dtype(sum), sum->count, 1, sum->n - !sum->onto, sum->n);
     work.bytes += (double)ops_bytes(LS_F32, sum->count) * (sum->onto ? 2 : 1);
     return work;
 }
 
-static void rank_sum_operands(const struct ls_ops *ops, const void *arguments,
-                              struct ls_operands *out)
+static void rank_sum_operands(const void *arguments, struct ls_operands *out)
 {
     const struct ls_rank_sum *sum = arguments;
-    (void)ops;
     for (int i = 0; i < sum->n; i++)
         ls_operand_add(out, sum, &sum->inputs[i], ops_bytes(input_dtype(sum), sum->count),
                        LS_READS);
@@ -33,16 +30,14 @@ static void rank_sum_operands(const struct ls_ops *ops, const void *arguments,
 
 /* Without a team for one thread: it costs as much as some thousand elements, and collectives add
  * many short pieces. */
-static int rank_sum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void rank_sum_run(struct ls_ops *ops, const void *arguments)
 {
     const struct ls_rank_sum *sum = arguments;
-    (void)error;
     if (ops_parts(ops, sum->n * sum->count) == 1)
         ops->kernels->pointwise->rank_sum(sum, 0, sum->count);
     else
         OPS_EACH_SHARE (ops, sum->n * sum->count, sum->count, ALIGN)
             ops->kernels->pointwise->rank_sum(sum, begin, end);
-    return LS_OK;
 }
 
 void ls_rank_sum_run(struct ls_ops *ops, const struct ls_rank_sum *sum)

@@ -37,14 +37,21 @@ static inline int64_t ops_cut(int64_t count, int64_t align, int part, int parts)
 struct ops_op {
     struct ls_op op;
     /* What it computes, as lockstep/ops/work.h has it. NULL: so little that nobody is told. */
-    struct ls_work (*work)(const struct ls_ops *ops, const void *arguments);
-    void (*operands)(const struct ls_ops *ops, const void *arguments, struct ls_operands *out);
-    int (*run)(struct ls_ops *ops, const void *arguments, struct ls_error *error);
+    struct ls_work (*work)(const void *arguments);
+    void (*operands)(const void *arguments, struct ls_operands *out);
+    void (*run)(struct ls_ops *ops, const void *arguments); /* NULL: attempt, which may fail */
+    int (*attempt)(struct ls_ops *ops, const void *arguments, struct ls_error *error);
 };
-/* Of arguments of this type: its work, operands and run. */
-#define OPS_OP(type, ...)                                                                          \
+/* Of arguments of this type. */
+#define OPS_OP(type, its_work, its_operands, its_run)                                              \
     {                                                                                              \
-        {sizeof(type), ops_operands, ops_run}, __VA_ARGS__                                         \
+        .op = {sizeof(type), ops_operands, ops_run}, .work = (its_work),                           \
+        .operands = (its_operands), .run = (its_run)                                               \
+    }
+#define OPS_ATTEMPT(type, its_work, its_operands, its_attempt)                                     \
+    {                                                                                              \
+        .op = {sizeof(type), ops_operands, ops_run}, .work = (its_work),                           \
+        .operands = (its_operands), .attempt = (its_attempt)                                       \
     }
 void ops_operands(const struct ls_queue *queue, const struct ls_command *command,
                   struct ls_operands *out);

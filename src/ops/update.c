@@ -37,7 +37,7 @@ struct update_call {
 };
 
 /* Master and moments are read and written; the gradients are read, the rounded copy is written. */
-static struct ls_work update_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work update_work(const void *arguments)
 {
     const struct update_call *c = arguments;
     const struct ls_update *update = &c->update;
@@ -46,29 +46,24 @@ static struct ls_work update_work(const struct ls_ops *ops, const void *argument
         ops_pass(LS_WORK_UPDATE, update->moment_type, update->count, 1, c->kind->flops, 0);
     double each = (update->second ? 16 : 12) + (update->compute ? 2 : 0) +
                   2.0 * states * (double)ls_dtype_bytes(update->moment_type);
-    (void)ops;
     work.bytes = (double)update->count * each;
     return work;
 }
 
-static void update_operands(const struct ls_ops *ops, const void *arguments,
-                            struct ls_operands *out)
+static void update_operands(const void *arguments, struct ls_operands *out)
 {
     const struct update_call *c = arguments;
     ops_update_operands(&c->update, c, out);
-    (void)ops;
     for (int i = 0; i < 2; i++)
         ls_operand_add(out, c, &c->moment[i], ops_bytes(c->update.moment_type, c->update.count),
                        LS_READS_WRITES);
 }
 
-static int update_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void update_run(struct ls_ops *ops, const void *arguments)
 {
     const struct update_call *c = arguments;
-    (void)error;
     OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
         c->kind->share(ops, c, begin, end);
-    return LS_OK;
 }
 
 static const struct ops_op update_op =
@@ -127,28 +122,24 @@ struct squares_call {
     struct ls_exact_sum *sum;
 };
 
-static struct ls_work squares_work(const struct ls_ops *ops, const void *arguments)
+static struct ls_work squares_work(const void *arguments)
 {
     const struct squares_call *c = arguments;
-    (void)ops;
     return ops_pass(LS_WORK_SQUARES, LS_F32, c->count, 1, 2, c->second ? 2 : 1);
 }
 
-static void squares_operands(const struct ls_ops *ops, const void *arguments,
-                             struct ls_operands *out)
+static void squares_operands(const void *arguments, struct ls_operands *out)
 {
     const struct squares_call *c = arguments;
-    (void)ops;
     ls_operand_add(out, c, &c->gradient, ops_bytes(LS_F32, c->count), LS_READS);
     ls_operand_add(out, c, &c->second, ops_bytes(LS_F32, c->count), LS_READS);
     ops_operand_ids(ls_operand_add(out, c, &c->sum, sizeof *c->sum, LS_READS_WRITES), 0,
                     1); /* cleared */
 }
 
-static int squares_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static void squares_run(struct ls_ops *ops, const void *arguments)
 {
     const struct squares_call *c = arguments;
-    (void)error;
     OPS_EACH_SHARE (ops, c->count, c->count, ALIGN) {
         struct ls_exact_sum own;
         ls_exact_clear(&own);
@@ -156,7 +147,6 @@ static int squares_run(struct ls_ops *ops, const void *arguments, struct ls_erro
 #pragma omp critical(ls_squared_norm)
         ls_exact_merge(c->sum, &own);
     }
-    return LS_OK;
 }
 
 void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,

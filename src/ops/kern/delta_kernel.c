@@ -36,18 +36,18 @@ static void to_int8(const float *restrict x, int64_t n, float scale, int8_t *res
     }
 }
 
-static void encode(enum ls_delta_type type, const float *global, const float *local, float scale,
-                   void *out, int64_t begin, int64_t end)
+static void encode(const struct delta_call *c, int64_t begin, int64_t end)
 {
+    const float *global = c->x, *local = c->z;
     float delta[BLOCK];
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end);
         for (int64_t i = 0; i < n; i++)
             delta[i] = global[at + i] - local[at + i];
-        if (type == LS_DELTA_INT8)
-            to_int8(delta, n, scale, (int8_t *)out + at);
+        if (c->type == LS_DELTA_INT8)
+            to_int8(delta, n, c->factor, (int8_t *)c->y + at);
         else
-            block_write(ls_delta_dtype(type), delta, n, out, at);
+            block_write(ls_delta_dtype(c->type), delta, n, c->y, at);
     }
 }
 
@@ -89,21 +89,22 @@ static void sum(enum ls_delta_type type, const void *parts, int64_t stride, int 
         sum_whole(ls_delta_dtype(type), parts, stride, parts_count, out, begin, end);
 }
 
-static void decode(enum ls_delta_type type, const void *sums, float scale, float *restrict out,
-                   int64_t begin, int64_t end)
+static void decode(const struct delta_call *c, int64_t begin, int64_t end)
 {
-    if (type == LS_DELTA_F32)
-        memcpy(out + begin, (const float *)sums + begin, (size_t)(end - begin) * sizeof *out);
-    else if (type == LS_DELTA_BF16)
-        block_read(LS_BF16, sums, begin, end - begin, out + begin);
+    float *restrict out = c->y, scale = c->factor;
+    if (c->type == LS_DELTA_F32)
+        memcpy(out + begin, (const float *)c->x + begin, (size_t)(end - begin) * sizeof *out);
+    else if (c->type == LS_DELTA_BF16)
+        block_read(LS_BF16, c->x, begin, end - begin, out + begin);
     else
         for (int64_t i = begin; i < end; i++)
-            out[i] = (float)((const int16_t *)sums)[i] * scale;
+            out[i] = (float)((const int16_t *)c->x)[i] * scale;
 }
 
-static void mix(const float *restrict global, float *restrict local, float share, int64_t begin,
-                int64_t end)
+static void mix(const struct delta_call *c, int64_t begin, int64_t end)
 {
+    const float *restrict global = c->x, share = c->factor;
+    float *restrict local = c->y;
     if (share == 0.0f)
         memcpy(local + begin, global + begin, (size_t)(end - begin) * sizeof *local);
     else if (share < 0.5f)
@@ -114,9 +115,10 @@ static void mix(const float *restrict global, float *restrict local, float share
             local[i] = __builtin_fmaf(share - 1.0f, local[i] - global[i], local[i]);
 }
 
-static void compensate(float *restrict gradient, const float *restrict now,
-                       const float *restrict then, float lambda, int64_t begin, int64_t end)
+static void compensate(const struct delta_call *c, int64_t begin, int64_t end)
 {
+    float *restrict gradient = c->y, lambda = c->factor;
+    const float *restrict now = c->x, *restrict then = c->z;
     if (lambda == 0.0f)
         return;
     for (int64_t i = begin; i < end; i++) {
@@ -128,9 +130,9 @@ static void compensate(float *restrict gradient, const float *restrict now,
 extern const struct delta_kernels KERNEL(delta_kernels);
 const struct delta_kernels KERNEL(delta_kernels) = {
     .amax = amax,
-    .encode = encode,
+    .of = {[DELTA_ENCODE] = encode,
+           [DELTA_DECODE] = decode,
+           [DELTA_MIX] = mix,
+           [DELTA_COMPENSATE] = compensate},
     .sum = sum,
-    .decode = decode,
-    .mix = mix,
-    .compensate = compensate,
 };

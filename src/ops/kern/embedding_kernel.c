@@ -47,8 +47,10 @@ HALF_INLINE void forward_row_half(enum ls_dtype act, int64_t n, const ls_half *w
             y[i] = half_rounded(act, 0.0f + ls_half_to_f32(act, word[i]));
 }
 
-static void forward(const struct ls_embedding *e, void *y, int64_t begin, int64_t end)
+static void forward(const struct embedding_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_embedding *e = &c->embedding;
+    void *y = c->y;
     const int32_t *ids = e->ids;
     const void *table = e->table, *position = e->position;
     const int64_t channels = e->channels;
@@ -69,12 +71,13 @@ static void forward(const struct ls_embedding *e, void *y, int64_t begin, int64_
     }
 }
 
-static void gather(const struct ls_embedding *e, float *y, int64_t begin, int64_t end)
+static void gather(const struct embedding_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_embedding *e = &c->embedding;
     const int64_t channels = e->channels;
     for (int64_t row = begin; row < end; row++) {
         int64_t id = e->ids[row] - e->first_id;
-        float *to = y + row * channels;
+        float *to = (float *)c->y + row * channels;
         if (id < 0 || id >= e->vocabulary) {
             memset(to, 0, (size_t)channels * sizeof *to);
             continue;
@@ -84,19 +87,19 @@ static void gather(const struct ls_embedding *e, float *y, int64_t begin, int64_
     }
 }
 
-static void finish(const struct ls_embedding *e, const float *x, void *y, int64_t begin,
-                   int64_t end)
+static void finish(const struct embedding_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_embedding *e = &c->embedding;
     const int64_t channels = e->channels;
     float out[BLOCK];
     for (int64_t row = begin; row < end; row++)
         for (int64_t at = 0; at < channels; at += BLOCK) {
             int64_t n = block_length(at, channels);
-            memcpy(out, x + row * channels + at, (size_t)n * sizeof *out);
+            memcpy(out, c->x + row * channels + at, (size_t)n * sizeof *out);
             if (e->position)
                 position_add(e->act, e->position,
                              (e->first_position + row % e->tokens) * channels + at, n, out);
-            block_write(e->act, out, n, y, row * channels + at);
+            block_write(e->act, out, n, c->y, row * channels + at);
         }
 }
 
@@ -237,9 +240,7 @@ static void position_backward(enum ls_dtype act, int64_t channels, const void *d
 
 extern const struct embedding_kernels KERNEL(embedding_kernels);
 const struct embedding_kernels KERNEL(embedding_kernels) = {
-    .forward = forward,
-    .gather = gather,
-    .finish = finish,
+    .of = {[EMBEDDING_FORWARD] = forward, [EMBEDDING_GATHER] = gather, [EMBEDDING_FINISH] = finish},
     .backward = backward,
     .position_backward = position_backward,
 };

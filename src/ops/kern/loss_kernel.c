@@ -171,68 +171,66 @@ static float row_ignored(const struct ls_cross_entropy *op, void *z, int64_t fro
     return 0.0f;
 }
 
-static void cross_entropy(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
-                          float *loss, int64_t begin, int64_t end)
+static void whole(const struct loss_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_cross_entropy *op = &c->op;
     for (int64_t row = begin; row < end; row++) {
         int64_t from = row * op->padded;
-        if (target[row] < 0) {
-            loss[row] = row_ignored(op, logits, from);
+        if (c->target[row] < 0) {
+            c->out[row] = row_ignored(op, c->logits, from);
             continue;
         }
-        float max = row_max(op->act, logits, from, columns_of(op));
-        float sum = row_sum(OF_POWERS, op, logits, from, max);
-        float target_logit = row_target(op, logits, from, target[row]);
-        loss[row] = row_finish(op, logits, row, target[row], max, sum, target_logit);
+        float max = row_max(op->act, c->logits, from, columns_of(op));
+        float sum = row_sum(OF_POWERS, op, c->logits, from, max);
+        float target_logit = row_target(op, c->logits, from, c->target[row]);
+        c->out[row] = row_finish(op, c->logits, row, c->target[row], max, sum, target_logit);
     }
 }
 
-static void max_of(const struct ls_cross_entropy *op, const void *logits, float *max, int64_t begin,
-                   int64_t end)
+static void max_of(const struct loss_call *c, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++)
-        max[row] = row_max(op->act, logits, row * op->padded, columns_of(op));
+        c->max[row] = row_max(c->op.act, c->logits, row * c->op.padded, columns_of(&c->op));
 }
 
-static void sum_of(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
-                   const float *max, float *sum, float *target_logit, int64_t begin, int64_t end)
+static void sum_of(const struct loss_call *c, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
-        int64_t from = row * op->padded;
-        sum[row] = target[row] < 0 ? 0.0f : row_sum(OF_POWERS, op, logits, from, max[row]);
-        target_logit[row] = row_target(op, logits, from, target[row]);
+        int64_t from = row * c->op.padded, target = c->target[row];
+        c->sum[row] = target < 0 ? 0.0f : row_sum(OF_POWERS, &c->op, c->logits, from, c->max[row]);
+        c->beside[row] = row_target(&c->op, c->logits, from, target);
     }
 }
 
-static void finish(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
-                   const struct loss_rows *rows, float *loss, int64_t begin, int64_t end)
+static void finish(const struct loss_call *c, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
-        loss[row] = target[row] < 0 ? row_ignored(op, logits, row * op->padded)
-                                    : row_finish(op, logits, row, target[row], rows->max[row],
-                                                 rows->sum[row], rows->target_logit[row]);
+        int32_t target = c->target[row];
+        c->out[row] = target < 0 ? row_ignored(&c->op, c->logits, row * c->op.padded)
+                                 : row_finish(&c->op, c->logits, row, target, c->max[row],
+                                              c->sum[row], c->beside[row]);
     }
 }
 
-static void entropy_sums(const struct ls_cross_entropy *op, const void *logits, const float *max,
-                         float *sum, float *product, int64_t begin, int64_t end)
+static void entropy_sums(const struct loss_call *c, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
-        sum[row] = row_sum(OF_POWERS, op, logits, row * op->padded, max[row]);
-        product[row] = row_sum(OF_PRODUCTS, op, logits, row * op->padded, max[row]);
+        int64_t from = row * c->op.padded;
+        c->sum[row] = row_sum(OF_POWERS, &c->op, c->logits, from, c->max[row]);
+        c->beside[row] = row_sum(OF_PRODUCTS, &c->op, c->logits, from, c->max[row]);
     }
 }
 
-static void entropy(const float *sum, const float *product, float *out, int64_t begin, int64_t end)
+static void entropy(const struct loss_call *c, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++)
-        out[row] = math_log(sum[row]) - product[row] / sum[row];
+        c->out[row] = math_log(c->sum[row]) - c->beside[row] / c->sum[row];
 }
 
 extern const struct loss_kernels KERNEL(loss_kernels);
-const struct loss_kernels KERNEL(loss_kernels) = {.cross_entropy = cross_entropy,
-                                                  .max = max_of,
-                                                  .sum = sum_of,
-                                                  .finish = finish,
-                                                  .entropy_sums = entropy_sums,
-                                                  .entropy = entropy};
+const struct loss_kernels KERNEL(loss_kernels) = {.of = {[LOSS_WHOLE] = whole,
+                                                         [LOSS_MAX] = max_of,
+                                                         [LOSS_SUM] = sum_of,
+                                                         [LOSS_FINISH] = finish,
+                                                         [ENTROPY_SUMS] = entropy_sums,
+                                                         [ENTROPY] = entropy}};

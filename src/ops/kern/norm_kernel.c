@@ -84,19 +84,19 @@ static void store_scaled(const struct ls_norm *norm, const float *restrict row, 
     }
 }
 
-static void layernorm_forward(const struct ls_norm *norm, const void *x, const void *residual,
-                              void *sum, void *y, int64_t begin, int64_t end)
+static void layernorm_forward(const struct norm_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_norm *norm = &c->norm;
     float row[LS_NORM_CHANNELS_MAX];
     int64_t n = norm->channels;
     for (int64_t r = begin; r < end; r++) {
         int64_t from = place_of(norm, r), at = statistics_of(norm, r);
-        load_sum(norm, x, residual, sum, from, row);
+        load_sum(norm, c->x, c->z, c->sum, from, row);
         float mean = row_mean(row, n);
         for (int64_t i = 0; i < n; i++)
             row[i] -= mean;
         float rstd = 1.0f / __builtin_sqrtf(row_mean_square(row, n) + norm->epsilon);
-        store_scaled(norm, row, rstd, y, from);
+        store_scaled(norm, row, rstd, c->y, from);
         norm->mean[at] = mean;
         norm->rstd[at] = rstd;
     }
@@ -112,19 +112,18 @@ static const float *weight_of(const struct ls_norm *norm, float *restrict buffer
     return buffer;
 }
 
-static void rmsnorm_forward(const struct ls_norm *given, const void *x, const void *residual,
-                            void *sum, void *y, int64_t begin, int64_t end)
+static void rmsnorm_forward(const struct norm_call *c, int64_t begin, int64_t end)
 {
     float row[LS_NORM_CHANNELS_MAX], weight[LS_NORM_CHANNELS_MAX];
-    struct ls_norm of_weight = *given;
+    struct ls_norm of_weight = c->norm;
     const struct ls_norm *norm = &of_weight;
-    of_weight.weight = weight_of(given, weight);
+    of_weight.weight = weight_of(&c->norm, weight);
     int64_t n = norm->channels;
     for (int64_t r = begin; r < end; r++) {
         int64_t from = place_of(norm, r);
-        load_sum(norm, x, residual, sum, from, row);
+        load_sum(norm, c->x, c->z, c->sum, from, row);
         float rstd = 1.0f / __builtin_sqrtf(row_mean_square(row, n) + norm->epsilon);
-        store_scaled(norm, row, rstd, y, from);
+        store_scaled(norm, row, rstd, c->y, from);
         norm->rstd[statistics_of(norm, r)] = rstd;
     }
 }
@@ -164,15 +163,15 @@ static void load_gradient(const struct ls_norm *norm, float mean, float rstd, co
 
 /* With n = (h - mean) rstd and g = dy weight:
  *   LayerNorm  dh = rstd (g - mean(g) - n mean(g n)),   RMSNorm  dh = rstd (g - n mean(g n)). */
-static void backward_input(const struct ls_norm *norm, bool centered, const void *h, const void *dy,
-                           const void *d_residual, void *dh, int64_t begin, int64_t end)
+static void backward_input(const struct norm_call *c, const struct ls_norm *norm, bool centered,
+                           int64_t begin, int64_t end)
 {
     float normal[LS_NORM_CHANNELS_MAX], grad[LS_NORM_CHANNELS_MAX], buffer[BLOCK], out[BLOCK];
     for (int64_t r = begin; r < end; r++) {
         int64_t from = place_of(norm, r), statistics = statistics_of(norm, r);
         float rstd = norm->rstd[statistics], g_lane[LANES] = {0}, gn_lane[LANES] = {0};
-        load_gradient(norm, centered ? norm->mean[statistics] : 0.0f, rstd, h, dy, from, normal,
-                      grad);
+        load_gradient(norm, centered ? norm->mean[statistics] : 0.0f, rstd, c->x, c->z, from,
+                      normal, grad);
         if (centered)
             lanes_add(g_lane, grad, norm->channels);
         lanes_add_product(gn_lane, grad, normal, norm->channels);
@@ -182,29 +181,27 @@ static void backward_input(const struct ls_norm *norm, bool centered, const void
             int64_t n = block_length(at, norm->channels);
             for (int64_t i = 0; i < n; i++)
                 out[i] = rstd * (grad[at + i] - g_mean - normal[at + i] * gn_mean);
-            if (d_residual) {
-                const float *around = block_read(norm->act, d_residual, from + at, n, buffer);
+            if (c->around) {
+                const float *around = block_read(norm->act, c->around, from + at, n, buffer);
                 for (int64_t i = 0; i < n; i++)
                     out[i] += around[i];
             }
-            block_write(norm->act, out, n, dh, from + at);
+            block_write(norm->act, out, n, c->y, from + at);
         }
     }
 }
 
-static void layernorm_backward_input(const struct ls_norm *norm, const void *h, const void *dy,
-                                     const void *d_residual, void *dh, int64_t begin, int64_t end)
+static void layernorm_backward(const struct norm_call *c, int64_t begin, int64_t end)
 {
-    backward_input(norm, true, h, dy, d_residual, dh, begin, end);
+    backward_input(c, &c->norm, true, begin, end);
 }
 
-static void rmsnorm_backward_input(const struct ls_norm *norm, const void *h, const void *dy,
-                                   const void *d_residual, void *dh, int64_t begin, int64_t end)
+static void rmsnorm_backward(const struct norm_call *c, int64_t begin, int64_t end)
 {
     float weight[LS_NORM_CHANNELS_MAX];
-    struct ls_norm of_weight = *norm;
-    of_weight.weight = weight_of(norm, weight);
-    backward_input(&of_weight, false, h, dy, d_residual, dh, begin, end);
+    struct ls_norm of_weight = c->norm;
+    of_weight.weight = weight_of(&c->norm, weight);
+    backward_input(c, &of_weight, false, begin, end);
 }
 
 /* ---- rows of which ranks hold parts ---------------------------------------------------------- */
@@ -232,33 +229,35 @@ static float cut_tile(const struct ls_norm *norm, int64_t row, int64_t first, in
     return lanes_sum(lane);
 }
 
-static void cut_sum(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
-                    const void *dy, float *sums, int64_t begin, int64_t end)
+static void cut_sum(const struct norm_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_norm_cut *cut = &c->cut;
     int64_t width = cut->count / cut->tiles;
     for (int64_t row = begin; row < end; row++) {
         float stack[64] = {0};
         int top = 0;
         for (int64_t tile = 0; tile < cut->tiles; tile++) {
-            stack[top++] = cut_tile(norm, row, cut->first + tile * width, width, h, dy);
+            stack[top++] = cut_tile(&c->norm, row, cut->first + tile * width, width, c->x, c->z);
             for (int merges = ops_tree_merges(tile, cut->tiles); merges > 0; merges--, top--)
                 stack[top - 2] += stack[top - 1];
         }
-        sums[row] = stack[0];
+        c->row_sums[row] = stack[0];
     }
 }
 
-static void cut_finish(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
-                       const void *dy, const float *sums, void *to, int64_t begin, int64_t end)
+static void cut_finish(const struct norm_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_norm *norm = &c->norm;
+    const void *dy = c->z;
     float h_buffer[BLOCK], dy_buffer[BLOCK], out[BLOCK];
     for (int64_t row = begin; row < end; row++) {
-        float mean = sums[row] / (float)cut->whole, *rstd = &norm->rstd[row * norm->statistics_ld];
+        float mean = c->row_sums[row] / (float)c->cut.whole;
+        float *rstd = &norm->rstd[row * norm->statistics_ld];
         if (!dy)
             *rstd = 1.0f / __builtin_sqrtf(mean + norm->epsilon);
         for (int64_t at = 0; at < norm->channels; at += BLOCK) {
             int64_t n = block_length(at, norm->channels), from = row * norm->ld + at;
-            const float *in = block_read(norm->act, h, from, n, h_buffer);
+            const float *in = block_read(norm->act, c->x, from, n, h_buffer);
             const float *weight = norm->weight + at;
             const float *grad = dy ? block_read(norm->act, dy, from, n, dy_buffer) : NULL;
             if (dy)
@@ -267,17 +266,17 @@ static void cut_finish(const struct ls_norm *norm, const struct ls_norm_cut *cut
             else
                 for (int64_t i = 0; i < n; i++)
                     out[i] = in[i] * *rstd * weight[i];
-            block_write(norm->act, out, n, to, from);
+            block_write(norm->act, out, n, c->y, from);
         }
     }
 }
 
 extern const struct norm_kernels KERNEL(norm_kernels);
 const struct norm_kernels KERNEL(norm_kernels) = {
-    .layernorm_forward = layernorm_forward,
-    .rmsnorm_forward = rmsnorm_forward,
-    .layernorm_backward_input = layernorm_backward_input,
-    .rmsnorm_backward_input = rmsnorm_backward_input,
-    .cut_sum = cut_sum,
-    .cut_finish = cut_finish,
+    .of = {[LAYERNORM_FORWARD] = layernorm_forward,
+           [RMSNORM_FORWARD] = rmsnorm_forward,
+           [LAYERNORM_BACKWARD] = layernorm_backward,
+           [RMSNORM_BACKWARD] = rmsnorm_backward,
+           [RMSNORM_CUT_SUM] = cut_sum,
+           [RMSNORM_CUT_FINISH] = cut_finish},
 };

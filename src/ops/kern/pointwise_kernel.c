@@ -12,14 +12,13 @@
 #define GELU_C 0.21406445f
 #define GELU_D 1.5957691f
 
-static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
-                         void *y)
+static void gelu_forward(const struct pointwise *e)
 {
     float x_buffer[BLOCK], out[BLOCK];
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int64_t n = block_length(at, count);
-        const float *in = block_read(act, x, at, n, x_buffer);
-        if (kind == LS_GELU_TANH)
+    for (int64_t at = 0; at < e->rows; at += BLOCK) {
+        int64_t n = block_length(at, e->rows);
+        const float *in = block_read(e->act, e->x, at, n, x_buffer);
+        if (e->form == LS_GELU_TANH)
             for (int64_t i = 0; i < n; i++) {
                 float v = in[i], t = v * __builtin_fmaf(GELU_A * v, v, GELU_B);
                 out[i] = v / (1.0f + math_exp2_clamped(t));
@@ -27,21 +26,20 @@ static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, co
         else
             for (int64_t i = 0; i < n; i++)
                 out[i] = in[i] * math_normal_cdf(in[i]);
-        block_write(act, out, n, y, at);
+        block_write(e->act, out, n, e->y, at);
     }
 }
 
 /* tanh form, with s = (1 + tanh u) / 2 and ds/du = 2 s (1 - s): y' = s + s (1 - s) 2 x du/dx.
  * erf form: y' = Phi(x) + x phi(x). */
-static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
-                          const void *dy, void *dx)
+static void gelu_backward(const struct pointwise *e)
 {
     float x_buffer[BLOCK], dy_buffer[BLOCK], out[BLOCK];
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int64_t n = block_length(at, count);
-        const float *in = block_read(act, x, at, n, x_buffer);
-        const float *grad = block_read(act, dy, at, n, dy_buffer);
-        if (kind == LS_GELU_TANH)
+    for (int64_t at = 0; at < e->rows; at += BLOCK) {
+        int64_t n = block_length(at, e->rows);
+        const float *in = block_read(e->act, e->x, at, n, x_buffer);
+        const float *grad = block_read(e->act, e->z, at, n, dy_buffer);
+        if (e->form == LS_GELU_TANH)
             for (int64_t i = 0; i < n; i++) {
                 float v = in[i], v2 = v * v;
                 float s = 1.0f / (1.0f + math_exp2_clamped(v * __builtin_fmaf(GELU_A, v2, GELU_B)));
@@ -52,7 +50,7 @@ static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, c
             for (int64_t i = 0; i < n; i++)
                 out[i] = grad[i] *
                          __builtin_fmaf(in[i], math_normal_density(in[i]), math_normal_cdf(in[i]));
-        block_write(act, out, n, dx, at);
+        block_write(e->act, out, n, e->y, at);
     }
 }
 
@@ -110,58 +108,56 @@ HALF_INLINE void glu_backward_of(enum ls_glu kind, enum ls_dtype act, int64_t ro
 }
 
 /* Each kind is compiled on its own. */
-static void glu_forward(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
-                        const void *gate_up, void *y)
+static void glu_forward(const struct pointwise *e)
 {
-    if (kind == LS_GEGLU)
-        glu_forward_of(LS_GEGLU, act, rows, width, gate_up, y);
+    if (e->form == LS_GEGLU)
+        glu_forward_of(LS_GEGLU, e->act, e->rows, e->width, e->x, e->y);
     else
-        glu_forward_of(LS_SWIGLU, act, rows, width, gate_up, y);
+        glu_forward_of(LS_SWIGLU, e->act, e->rows, e->width, e->x, e->y);
 }
 
-static void glu_backward(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
-                         const void *gate_up, const void *dy, void *d_gate_up)
+static void glu_backward(const struct pointwise *e)
 {
-    if (kind == LS_GEGLU)
-        glu_backward_of(LS_GEGLU, act, rows, width, gate_up, dy, d_gate_up);
+    if (e->form == LS_GEGLU)
+        glu_backward_of(LS_GEGLU, e->act, e->rows, e->width, e->x, e->z, e->y);
     else
-        glu_backward_of(LS_SWIGLU, act, rows, width, gate_up, dy, d_gate_up);
+        glu_backward_of(LS_SWIGLU, e->act, e->rows, e->width, e->x, e->z, e->y);
 }
 
-static void softcap(enum ls_dtype act, int64_t count, float cap, const void *x, void *y)
+static void softcap(const struct pointwise *e)
 {
-    float x_buffer[BLOCK], out[BLOCK], inverse = 1.0f / cap;
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int64_t n = block_length(at, count);
-        const float *in = block_read(act, x, at, n, x_buffer);
+    float x_buffer[BLOCK], out[BLOCK], cap = e->factor, inverse = 1.0f / cap;
+    for (int64_t at = 0; at < e->rows; at += BLOCK) {
+        int64_t n = block_length(at, e->rows);
+        const float *in = block_read(e->act, e->x, at, n, x_buffer);
         for (int64_t i = 0; i < n; i++)
             out[i] = cap * math_tanh(in[i] * inverse);
-        block_write(act, out, n, y, at);
+        block_write(e->act, out, n, e->y, at);
     }
 }
 
-static void scale(enum ls_dtype act, int64_t count, float factor, const void *x, void *y)
+static void scale(const struct pointwise *e)
 {
-    float x_buffer[BLOCK], out[BLOCK];
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int64_t n = block_length(at, count);
-        const float *in = block_read(act, x, at, n, x_buffer);
+    float x_buffer[BLOCK], out[BLOCK], factor = e->factor;
+    for (int64_t at = 0; at < e->rows; at += BLOCK) {
+        int64_t n = block_length(at, e->rows);
+        const float *in = block_read(e->act, e->x, at, n, x_buffer);
         for (int64_t i = 0; i < n; i++)
             out[i] = factor * in[i];
-        block_write(act, out, n, y, at);
+        block_write(e->act, out, n, e->y, at);
     }
 }
 
-static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y)
+static void add(const struct pointwise *e)
 {
     float x_buffer[BLOCK], z_buffer[BLOCK], out[BLOCK];
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int64_t n = block_length(at, count);
-        const float *a = block_read(act, x, at, n, x_buffer);
-        const float *b = block_read(act, z, at, n, z_buffer);
+    for (int64_t at = 0; at < e->rows; at += BLOCK) {
+        int64_t n = block_length(at, e->rows);
+        const float *a = block_read(e->act, e->x, at, n, x_buffer);
+        const float *b = block_read(e->act, e->z, at, n, z_buffer);
         for (int64_t i = 0; i < n; i++)
             out[i] = a[i] + b[i];
-        block_write(act, out, n, y, at);
+        block_write(e->act, out, n, e->y, at);
     }
 }
 
@@ -185,28 +181,29 @@ static void bias_round_row(enum ls_dtype act, int64_t n, const float *x, const f
         bias_round_half(LS_F16, n, x, bias, y);
 }
 
-static void bias_round(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
-                       const float *bias, void *y)
+static void bias_round(const struct pointwise *e)
 {
-    int64_t bytes = act == LS_F32 ? 4 : 2;
-    for (int64_t row = 0; row < rows; row++)
-        bias_round_row(act, n, x + row * n, bias, (char *)y + row * n * bytes);
+    int64_t n = e->width, bytes = e->act == LS_F32 ? 4 : 2;
+    for (int64_t row = 0; row < e->rows; row++)
+        bias_round_row(e->act, n, (const float *)e->x + row * n, e->z,
+                       (char *)e->y + row * n * bytes);
 }
 
-static void cast_to_half(enum ls_dtype half, int64_t count, const float *restrict x,
-                         ls_half *restrict y)
+static void cast_to_half(const struct pointwise *e)
 {
-    block_write(half, x, count, y, 0);
+    block_write(e->act, e->x, e->rows, e->y, 0);
 }
 
-static void cast_from_half(enum ls_dtype half, int64_t count, const ls_half *restrict x,
-                           float *restrict y)
+static void cast_from_half(const struct pointwise *e)
 {
-    block_read(half, x, 0, count, y);
+    block_read(e->act, e->x, 0, e->rows, e->y);
 }
 
-static void tree_add(int64_t count, float *restrict into, const float *restrict from)
+static void tree_add(const struct pointwise *e)
 {
+    float *restrict into = e->y;
+    const float *restrict from = e->x;
+    int64_t count = e->rows;
     for (int64_t i = 0; i < count; i++)
         into[i] += from[i];
 }
@@ -363,17 +360,17 @@ static void rope(enum ls_dtype act, const struct ls_rope *op, bool backward, int
 
 extern const struct pointwise_kernels KERNEL(pointwise_kernels);
 const struct pointwise_kernels KERNEL(pointwise_kernels) = {
-    .gelu_forward = gelu_forward,
-    .gelu_backward = gelu_backward,
-    .glu_forward = glu_forward,
-    .glu_backward = glu_backward,
-    .softcap = softcap,
-    .scale = scale,
-    .add = add,
-    .bias_round = bias_round,
-    .cast_to_half = cast_to_half,
-    .cast_from_half = cast_from_half,
-    .tree_add = tree_add,
+    .of = {[GELU_FORWARD] = gelu_forward,
+           [GELU_BACKWARD] = gelu_backward,
+           [GLU_FORWARD] = glu_forward,
+           [GLU_BACKWARD] = glu_backward,
+           [SOFTCAP] = softcap,
+           [SCALE] = scale,
+           [ADD] = add,
+           [BIAS_ROUND] = bias_round,
+           [CAST_TO_HALF] = cast_to_half,
+           [CAST_FROM_HALF] = cast_from_half,
+           [TREE_ADD] = tree_add},
     .rank_sum = rank_sum,
     .dropout = dropout,
     .rope = rope,
