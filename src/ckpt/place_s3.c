@@ -261,24 +261,18 @@ static int in_parts(struct s3 *s3, const char *key, const struct ls_held *held,
                     struct ls_error *error)
 {
     enum { PART_TEXT = 256 };
-    struct upload *upload = calloc(1, sizeof *upload);
-    if (upload) {
-        strcpy(upload->key, key);
-        upload->size = PART_TEXT * (file->size / part_bytes + 2);
-        upload->parts = malloc(upload->size);
-    }
-    int status = upload && upload->parts
-                     ? upload_begin(s3, upload, error)
-                     : ls_error_set(error, LS_ENOMEM, "%s: no memory to send it", key);
+    struct upload upload = {.size = PART_TEXT * (file->size / part_bytes + 2)};
+    upload.parts = malloc(upload.size);
+    strcpy(upload.key, key);
+    int status = upload.parts ? upload_begin(s3, &upload, error)
+                              : ls_error_set(error, LS_ENOMEM, "%s: no memory to send it", key);
     if (!status) {
-        status = upload_parts(s3, upload, held, file, buffer, part_bytes, error);
-        status = status ? status : upload_end(s3, upload, file->size, error);
+        status = upload_parts(s3, &upload, held, file, buffer, part_bytes, error);
+        status = status ? status : upload_end(s3, &upload, file->size, error);
         if (status)
-            upload_abort(s3, key, upload->id, NULL);
+            upload_abort(s3, key, upload.id, NULL);
     }
-    if (upload)
-        free(upload->parts);
-    free(upload);
+    free(upload.parts);
     return status;
 }
 

@@ -58,26 +58,22 @@ static void equality_say(struct report *report, const struct ls_run_record *a,
 
 static int equality(struct report *report)
 {
-    struct ls_run_record *records = calloc(2, sizeof *records);
+    struct ls_run_record first = {0}, other = {0};
     struct ls_error problem = {0};
-    int status = records ? LS_OK : ls_error_set(&problem, LS_ENOMEM, "no memory to compare runs");
-    if (!status)
-        status = ls_run_record_read(&records[0], report->runs->directory, &problem);
+    int status = ls_run_record_read(&first, report->runs->directory, &problem);
     for (int r = 1; r < report->count && status != LS_ENOMEM; r++) {
         const struct report_run *run = &report->runs[r];
         if (report->count > 2)
             ls_html_print(report->file, "h3", NULL, "%s and %s", report->runs->label, run->label);
-        int read = status ? status : ls_run_record_read(&records[1], run->directory, &problem);
+        int read = status ? status : ls_run_record_read(&other, run->directory, &problem);
         if (!read)
-            equality_say(report, &records[0], &records[1], run->label);
+            equality_say(report, &first, &other, run->label);
         else
             ls_html_print(report->file, "p", "warn", "They cannot be compared: %s", problem.text);
-        ls_run_record_release(&records[1]);
+        ls_run_record_release(&other);
         status = read == LS_ENOMEM ? read : status;
     }
-    if (records)
-        ls_run_record_release(&records[0]);
-    free(records);
+    ls_run_record_release(&first);
     return status == LS_ENOMEM ? ls_error_set(report->error, status, "%s", problem.text) : LS_OK;
 }
 
@@ -195,6 +191,7 @@ static int configurations(struct report *report)
 {
     struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
     struct ls_html_table table;
+    char text[2 * VALUE_BYTES];
     int different = 0;
     for (int r = 0; r < report->count; r++)
         if (!report->runs[r].configured) {
@@ -202,9 +199,6 @@ static int configurations(struct report *report)
                           "The configurations are not compared: one was not read.");
             return LS_OK;
         }
-    char *text = malloc(2 * VALUE_BYTES);
-    if (!text)
-        return ls_error_set(report->error, LS_ENOMEM, "no memory to compare configurations");
     int count =
         report_columns(report, (struct ls_html_column){"Key", LS_HTML_WORD}, NULL, LS_HTML_TEXT,
                        (struct ls_html_column){"Part of the", LS_HTML_TEXT}, columns);
@@ -224,7 +218,6 @@ static int configurations(struct report *report)
     ls_html_table_end(&table);
     if (!different)
         ls_html_print(report->file, "p", "note", "None differs.");
-    free(text);
     return LS_OK;
 }
 

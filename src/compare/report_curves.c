@@ -220,15 +220,14 @@ static int chart_print(struct report *report, const char *alt, const struct pane
 static int chart(struct report *report, const char *alt, const struct axis *axis,
                  const struct panel *panels, int count)
 {
-    struct drawing *drawings = calloc(PANELS, sizeof *drawings);
-    int status = drawings ? LS_OK : no_memory(report);
+    struct drawing drawings[PANELS] = {0};
+    int status = LS_OK;
     for (int p = 0; p < count && !status; p++)
         status = drawing_make(report, axis, &panels[p], p == 0, &drawings[p]);
     if (!status)
         status = chart_print(report, alt, panels, drawings, count);
-    for (int p = 0; p < PANELS && drawings; p++)
+    for (int p = 0; p < PANELS; p++)
         drawing_release(&drawings[p]);
-    free(drawings);
     return status;
 }
 

@@ -219,9 +219,7 @@ static void differences(struct report *report, const struct report_run *run,
                                                     {"Default", LS_HTML_TEXT},
                                                     {"Part of the", LS_HTML_TEXT}};
     struct ls_html_table table;
-    struct value *text = malloc(2 * sizeof *text);
-    if (!text)
-        return;
+    struct value text[2];
     ls_html_table_begin(&table, report->file, "What differs from the defaults", columns, 4);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         const char *value = value_of(&run->config, key, &text[0]);
@@ -235,7 +233,6 @@ static void differences(struct report *report, const struct report_run *run,
         ls_html_cell(&table, "%s", report_config_part(key->part));
     }
     ls_html_table_end(&table);
-    free(text);
 }
 
 static int whole(struct report *report, const struct report_run *run)

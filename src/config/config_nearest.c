@@ -332,15 +332,12 @@ static void search_init(struct search *s, const struct config_refusal *refusal,
 bool config_nearest(const struct config_refusal *refusal, const struct ls_config *mended,
                     struct ls_config *nearest)
 {
-    struct search *s = malloc(sizeof *s);
-    if (!s)
-        return false;
-    search_init(s, refusal, mended);
-    loose_find(s);
-    nearest_find(s);
-    bool found = isfinite(s->best_cost);
+    struct search s;
+    search_init(&s, refusal, mended);
+    loose_find(&s);
+    nearest_find(&s);
+    bool found = isfinite(s.best_cost);
     if (found)
-        *nearest = s->best;
-    free(s);
+        *nearest = s.best;
     return found;
 }

@@ -64,21 +64,18 @@ static int set_all(const struct convert *c, struct ls_config *config)
 static void what_lacks(const struct ls_config *config, char *why, size_t bytes)
 {
     struct ls_error error = {0};
-    struct ls_config *copy = malloc(sizeof *copy);
-    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_config copy = *config;
+    struct ls_layout layout;
     *why = '\0';
-    if (copy && layout && !*config->model_keys.from) {
-        *copy = *config;
-        if (copy->model_keys.vocab == 0)
-            copy->model_keys.vocab = 50257;
-        int status = ls_config_resolve(copy, 0, &error);
-        if (!status)
-            status = ls_config_layout(copy, 0, layout, &error);
-        if (status)
-            snprintf(why, bytes, "%s", without_origin(error.text));
-    }
-    free(layout);
-    free(copy);
+    if (*config->model_keys.from)
+        return;
+    if (copy.model_keys.vocab == 0)
+        copy.model_keys.vocab = 50257;
+    int status = ls_config_resolve(&copy, 0, &error);
+    if (!status)
+        status = ls_config_layout(&copy, 0, &layout, &error);
+    if (status)
+        snprintf(why, bytes, "%s", without_origin(error.text));
 }
 
 /* ---- the text ------------------------------------------------------------------------------- */
@@ -190,16 +187,14 @@ static int read_back(const struct convert *c, const struct ls_config *config, co
 {
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
-    struct ls_config *again = malloc(sizeof *again);
-    if (!again)
-        return ls_error_set(c->error, LS_ENOMEM, "no memory for a configuration");
-    ls_config_defaults(again);
-    int status = ls_config_load_text(again, "converted.yaml", text, bytes, c->error);
+    struct ls_config again;
+    ls_config_defaults(&again);
+    int status = ls_config_load_text(&again, "converted.yaml", text, bytes, c->error);
     for (size_t i = 0; i < count && !status; i++) {
         char one[VALUE_BYTES], other[VALUE_BYTES];
         const struct ls_convert_item *item = giver(c->result, keys[i].name);
         ls_config_value(config, &keys[i], one, sizeof one);
-        ls_config_value(again, &keys[i], other, sizeof other);
+        ls_config_value(&again, &keys[i], other, sizeof other);
         if (strcmp(one, other) != 0) {
             status = ls_error_set(c->error, LS_ECONFIG, "%s = %.300s cannot be written to a file",
                                   keys[i].name, one);
@@ -207,26 +202,22 @@ static int read_back(const struct convert *c, const struct ls_config *config, co
                 blame(c, item);
         }
     }
-    free(again);
     return status;
 }
 
 int convert_write(struct convert *c)
 {
     size_t bytes;
-    struct ls_config *config = malloc(sizeof *config);
-    if (!config)
-        return ls_error_set(c->error, LS_ENOMEM, "no memory for a configuration");
-    int status = set_all(c, config);
+    struct ls_config config;
+    int status = set_all(c, &config);
     if (!status)
-        status = ls_text_write(write_text, &(struct writing){c, config}, &c->result->text, &bytes,
+        status = ls_text_write(write_text, &(struct writing){c, &config}, &c->result->text, &bytes,
                                c->error);
     if (!status)
-        status = read_back(c, config, c->result->text, bytes);
+        status = read_back(c, &config, c->result->text, bytes);
     if (status) {
         free(c->result->text);
         c->result->text = NULL;
     }
-    free(config);
     return status;
 }

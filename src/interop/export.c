@@ -353,39 +353,34 @@ static int buffers_take(struct exporting *ex, struct ls_error *error)
 int ls_export(const struct ls_export *export, struct ls_export_report *report,
               struct ls_error *error)
 {
-    struct exporting *ex = calloc(1, sizeof *ex);
-    if (!ex)
-        return ls_error_set(error, LS_ENOMEM, "no memory to export a model");
-    ex->export = export;
-    ex->block = EXPORT_BLOCK;
+    struct exporting ex = {.export = export, .block = EXPORT_BLOCK};
     int status = LS_OK;
     if (export->dtype == LS_I8 && export->format != LS_EXPORT_GGUF)
         status = ls_error_set(error, LS_ECONFIG,
                               "int8: only a GGUF file has it; choose fp32, bf16 or fp16");
     if (!status)
-        status = model_open(ex, error);
+        status = model_open(&ex, error);
     if (!status && export->format != LS_EXPORT_HF && export->format != LS_EXPORT_PEFT &&
         access(export->out, F_OK) == 0)
         status = ls_error_set(error, LS_ECONFIG, "%.300s: already exists: name another file",
                               export->out);
     if (!status)
-        status = buffers_take(ex, error);
+        status = buffers_take(&ex, error);
     if (!status)
-        status = ls_ops_init(&ex->ops, 1, ls_isa_best(), error);
+        status = ls_ops_init(&ex.ops, 1, ls_isa_best(), error);
     if (!status) {
-        status = export->format == LS_EXPORT_HF     ? export_hf(ex, error)
-                 : export->format == LS_EXPORT_PEFT ? export_peft(ex, error)
-                 : export->format == LS_EXPORT_LLMC ? export_llmc(ex, error)
-                                                    : export_gguf(ex, error);
-        ls_ops_release(&ex->ops);
-        ls_model_source_tell(ex->source, export->log);
+        status = export->format == LS_EXPORT_HF     ? export_hf(&ex, error)
+                 : export->format == LS_EXPORT_PEFT ? export_peft(&ex, error)
+                 : export->format == LS_EXPORT_LLMC ? export_llmc(&ex, error)
+                                                    : export_gguf(&ex, error);
+        ls_ops_release(&ex.ops);
+        ls_model_source_tell(ex.source, export->log);
     }
-    *report = ex->report;
-    ls_model_source_close(ex->source);
-    free(ex->tensors);
-    pump_close(&ex->pump);
-    free(ex->values);
-    free(ex->piece);
-    free(ex);
+    *report = ex.report;
+    ls_model_source_close(ex.source);
+    free(ex.tensors);
+    pump_close(&ex.pump);
+    free(ex.values);
+    free(ex.piece);
     return status;
 }

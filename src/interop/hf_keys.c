@@ -475,32 +475,29 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
     char ours[BYTES], theirs[BYTES];
     size_t count;
     const struct ls_config_key *all = ls_config_keys(&count);
-    struct ls_config *again = malloc(2 * sizeof *again);
-    if (!again)
-        return ls_error_set(error, LS_ENOMEM, "no memory to check a configuration");
-    ls_config_defaults(&again[0]);
-    ls_config_defaults(&again[1]);
+    struct ls_config again, scratch;
+    ls_config_defaults(&again);
+    ls_config_defaults(&scratch);
     struct interop_keys keys = {.name = "config.json",
                                 .description = description,
                                 .arch = config->model.arch,
-                                .config = &again[0],
-                                .scratch = &again[1],
+                                .config = &again,
+                                .scratch = &scratch,
                                 .error = error};
     int status = interop_keys_import(&keys);
     if (!status)
-        status = ls_config_resolve(&again[0], 0, error);
+        status = ls_config_resolve(&again, 0, error);
     for (size_t i = 0; i < count && !status; i++) {
         if (ls_word_among(free_keys, all[i].name) || strncmp(all[i].name, "model.", 6) ||
-            layers_agree(&config->model, &again[0].model, all[i].name))
+            layers_agree(&config->model, &again.model, all[i].name))
             continue;
         if (strcmp(value_of(config, &all[i], ours, sizeof ours),
-                   value_of(&again[0], &all[i], theirs, sizeof theirs)))
+                   value_of(&again, &all[i], theirs, sizeof theirs)))
             status =
                 ls_config_reject(config, LS_ECONFIG, all[i].name, error,
                                  "Hugging Face's %s cannot represent that: a model there has %.60s",
                                  ls_family_of(config->model.arch)->hf.model_type, theirs);
     }
-    free(again);
     return status;
 }
 

@@ -148,24 +148,20 @@ static int checkpoint_write(struct importing *im, struct ls_error *error)
 /* The folder's own paths while it is made; they are written as seen from config.yaml. */
 static int configuration_write(struct importing *im, struct ls_error *error)
 {
-    struct ls_config *written = malloc(sizeof *written);
     const char *spec = im->sources[0]->tokenizer;
     char path[PATH_MAX];
-    if (!written)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    *written = im->config;
-    bool kept = spec && !strcmp(written->data.tokenizer, spec) &&
+    struct ls_config written = im->config;
+    bool kept = spec && !strcmp(written.data.tokenizer, spec) &&
                 interop_exists(im->staging.temporary, "hf");
-    int status = interop_path_set(written, "train.out", im->staging.temporary, "", error);
+    int status = interop_path_set(&written, "train.out", im->staging.temporary, "", error);
     if (!status)
-        status = ls_config_set(written, "train.resume=auto", error);
+        status = ls_config_set(&written, "train.resume=auto", error);
     if (!status && kept)
-        status = interop_path_set(written, "data.tokenizer", im->staging.temporary, "/hf", error);
+        status = interop_path_set(&written, "data.tokenizer", im->staging.temporary, "/hf", error);
     if (!status)
         status = ls_path_join(path, im->staging.temporary, "config.yaml", error);
     if (!status)
-        status = ls_config_save_portable(written, path, error);
-    free(written);
+        status = ls_config_save_portable(&written, path, error);
     return status;
 }
 
@@ -196,9 +192,7 @@ static int source_open(struct importing *im, int m, struct ls_error *error)
 {
     const struct ls_import *import = im->import;
     char differences[512];
-    struct ls_config *config = m == 0 ? &im->config : malloc(sizeof *config);
-    if (!config)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    struct ls_config other, *config = m == 0 ? &im->config : &other;
     int status = ls_model_source_open(&im->sources[m], path_of(im, m), import->log, error);
     if (!status)
         status = ls_model_source_alone(im->sources[m], import->words, import->count, import->log,
@@ -210,8 +204,6 @@ static int source_open(struct importing *im, int m, struct ls_error *error)
                          "%.300s is another model than %.300s (%s; here is the first): expected "
                          "models of one kind",
                          path_of(im, m), path_of(im, 0), differences);
-    if (m > 0)
-        free(config);
     if (status)
         return status;
     struct ls_numerics numerics = ls_config_numerics(&im->config);
@@ -253,7 +245,7 @@ static int sources_open(struct importing *im, struct ls_error *error)
     return status;
 }
 
-static void importing_free(struct importing *im)
+static void importing_release(struct importing *im)
 {
     staging_close(&im->staging);
     for (int m = 0; m < im->count && im->sources; m++)
@@ -264,27 +256,23 @@ static void importing_free(struct importing *im)
     free(im->boxes);
     free(im->fqns);
     pump_close(&im->pump);
-    free(im);
 }
 
 int ls_import(const struct ls_import *import, struct ls_import_report *report,
               struct ls_error *error)
 {
-    struct importing *im = calloc(1, sizeof *im);
-    if (!im)
-        return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
-    im->import = import;
-    int status = sources_open(im, error);
+    struct importing im = {.import = import};
+    int status = sources_open(&im, error);
     if (!status)
-        status = ls_ops_init(&im->ops, 1, ls_isa_best(), error);
+        status = ls_ops_init(&im.ops, 1, ls_isa_best(), error);
     if (!status) {
-        report->model = im->config.model;
-        report->parameters = im->params->weights;
-        status = run_write(im, error);
-        for (int m = 0; m < im->count; m++)
-            ls_model_source_tell(im->sources[m], import->log);
-        ls_ops_release(&im->ops);
+        report->model = im.config.model;
+        report->parameters = im.params->weights;
+        status = run_write(&im, error);
+        for (int m = 0; m < im.count; m++)
+            ls_model_source_tell(im.sources[m], import->log);
+        ls_ops_release(&im.ops);
     }
-    importing_free(im);
+    importing_release(&im);
     return status;
 }

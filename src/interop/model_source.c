@@ -267,15 +267,12 @@ void ls_model_source_forget(const struct ls_model_source *source, const struct l
 static int keys_take(const struct ls_model_source *source, bool lora, const struct ls_log *log,
                      struct ls_config *config, struct ls_error *error)
 {
-    struct ls_config *scratch = malloc(sizeof *scratch);
-    if (!scratch)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    ls_config_defaults(scratch);
-    struct interop_keys keys = {.config = config, .scratch = scratch, .error = error};
+    struct ls_config scratch;
+    ls_config_defaults(&scratch);
+    struct interop_keys keys = {.config = config, .scratch = &scratch, .error = error};
     int status = source->kind->configure(source, &keys);
     if (!status && lora && config->lora.from[0])
-        status = peft_configure(config, scratch, log, error);
-    free(scratch);
+        status = peft_configure(config, &scratch, log, error);
     return status;
 }
 
@@ -337,7 +334,7 @@ static int keys_set(struct ls_config *config, const char *from, const struct ls_
 int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error)
 {
     char run[PATH_MAX];
-    struct ls_config *kept = NULL;
+    struct ls_config resumed, *kept = NULL;
     const char *from = config->model_keys.from;
     int status = LS_OK;
     if (!*from && config->lora.from[0])
@@ -346,10 +343,8 @@ int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_
     if (!*from)
         return LS_OK;
     if (resumed_run(config, run)) {
-        kept = malloc(sizeof *kept);
-        if (!kept)
-            return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
         struct ls_tokenizer *tokenizer;
+        kept = &resumed;
         status = ls_kept_read(run, kept, &tokenizer, error);
         ls_tokenizer_free(tokenizer);
         if (!status)
@@ -360,7 +355,6 @@ int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_
         status = keys_set(config, from, kept, log, error);
     else if (!kept)
         ls_config_blame(config, "model.from", error);
-    free(kept);
     return status;
 }
 

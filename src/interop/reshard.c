@@ -56,16 +56,12 @@ static int layout_set(struct resharding *r, struct ls_error *error)
 static int folder_write(struct resharding *r, struct ls_error *error)
 {
     char hf[PATH_MAX], to[PATH_MAX];
-    struct ls_config *written = malloc(sizeof *written);
-    if (!written)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    *written = r->config;
-    int status = interop_path_set(written, "train.out", r->staging.temporary, "", error);
+    struct ls_config written = r->config;
+    int status = interop_path_set(&written, "train.out", r->staging.temporary, "", error);
     if (!status)
-        status = ls_config_set(written, "train.resume=auto", error);
+        status = ls_config_set(&written, "train.resume=auto", error);
     if (!status)
-        status = ls_kept_write(written, r->tokenizer, false, error);
-    free(written);
+        status = ls_kept_write(&written, r->tokenizer, false, error);
     if (status || !interop_exists(r->run, "hf"))
         return status;
     status = ls_path_join(hf, r->run, "hf", error);
@@ -77,30 +73,26 @@ static int folder_write(struct resharding *r, struct ls_error *error)
 int ls_reshard(const struct ls_reshard *what, struct ls_reshard_report *report,
                struct ls_error *error)
 {
-    struct resharding *r = calloc(1, sizeof *r);
-    if (!r)
-        return ls_error_set(error, LS_ENOMEM, "no memory to copy a checkpoint");
-    r->what = what;
-    int status = source_read(r, error);
+    struct resharding r = {.what = what};
+    int status = source_read(&r, error);
     if (!status)
-        status = layout_set(r, error);
+        status = layout_set(&r, error);
     if (!status)
-        status = staging_open(&r->staging, what->run, what->fault, error);
+        status = staging_open(&r.staging, what->run, what->fault, error);
     if (!status)
-        status = folder_write(r, error);
+        status = folder_write(&r, error);
     if (!status)
-        status = ls_state_reshard(r->from, &r->config, &r->layout, r->staging.temporary,
-                                  what->fault, error);
+        status =
+            ls_state_reshard(r.from, &r.config, &r.layout, r.staging.temporary, what->fault, error);
     if (!status)
-        status = staging_commit(&r->staging, error);
+        status = staging_commit(&r.staging, error);
     if (!status) {
-        *report = (struct ls_reshard_report){.step = r->from->state.step, .ranks = r->layout.ranks};
-        snprintf(report->hash, sizeof report->hash, "%s", r->from->state.hash);
-        ls_config_layout_text(&r->config, NULL, report->layout, sizeof report->layout);
+        *report = (struct ls_reshard_report){.step = r.from->state.step, .ranks = r.layout.ranks};
+        snprintf(report->hash, sizeof report->hash, "%s", r.from->state.hash);
+        ls_config_layout_text(&r.config, NULL, report->layout, sizeof report->layout);
     }
-    staging_close(&r->staging);
-    ls_checkpoint_close(r->from);
-    ls_tokenizer_free(r->tokenizer);
-    free(r);
+    staging_close(&r.staging);
+    ls_checkpoint_close(r.from);
+    ls_tokenizer_free(r.tokenizer);
     return status;
 }

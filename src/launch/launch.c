@@ -520,33 +520,28 @@ static int folder_open(struct launcher *l, struct ls_error *error)
 
 int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 {
-    struct launcher *l = calloc(1, sizeof *l);
     struct ls_config config = *launch->config;
-    if (!l)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a launcher");
-    l->launch = launch;
-    l->config = &config;
+    struct launcher l = {.launch = launch, .config = &config};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    int status = hosts_open(l, error);
+    int status = hosts_open(&l, error);
     if (!status)
-        status = wanted_find(l, error);
+        status = wanted_find(&l, error);
     if (!status)
-        status = launch_job_check(&l->hosts, error);
+        status = launch_job_check(&l.hosts, error);
     if (!status)
-        status = folder_open(l, error);
+        status = folder_open(&l, error);
     if (!status) {
-        launch_hosts_try(&l->hosts, false, l->changed);
-        event_hosts(l);
+        launch_hosts_try(&l.hosts, false, l.changed);
+        event_hosts(&l);
     }
     if (!status)
-        status = run(l, code, error);
-    if (l->events.file)
-        launch_events_close(&l->events);
-    ls_lock_release(&l->lock);
+        status = run(&l, code, error);
+    if (l.events.file)
+        launch_events_close(&l.events);
+    ls_lock_release(&l.lock);
     if (status != LS_EBUSY)
-        rmdir(l->lock.directory); /* a launcher that was killed left it */
-    launch_hosts_release(&l->hosts);
-    free(l->changed);
-    free(l);
+        rmdir(l.lock.directory); /* a launcher that was killed left it */
+    launch_hosts_release(&l.hosts);
+    free(l.changed);
     return status;
 }

@@ -3,7 +3,6 @@
 #include "session/tools.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- configurations -------------------------------------------------------------------------- */
 
@@ -40,17 +39,12 @@ int tool_config(struct ls_session *s, bool plan, struct ls_config *config, struc
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-int tool_answer_text(struct ls_session *s, const char *key, tool_write *write, const void *context,
+int tool_answer_text(struct ls_session *s, const char *key, ls_writer *write, const void *context,
                      struct ls_error *error)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a text");
-    int status = write(context, file, error);
-    if (fclose(file) && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a text");
+    char *text;
+    size_t bytes;
+    int status = ls_text_write(write, context, &text, &bytes, error);
     json_t *value = status ? NULL : json_stringn(text, bytes);
     if (!status && !value)
         status = ls_error_set(error, LS_ENOMEM, "no memory for a text");

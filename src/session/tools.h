@@ -4,7 +4,7 @@
 
 #include "session/session_private.h"
 
-#include <stdio.h>
+#include <lockstep/base/file.h>
 
 extern const struct verb verbs_plan[], verbs_compare[], verbs_files[];
 
@@ -15,8 +15,7 @@ int tool_config(struct ls_session *session, bool plan, struct ls_config *config,
                 struct ls_error *error);
 
 /* What write writes, as a text of the answer. */
-typedef int tool_write(const void *context, FILE *file, struct ls_error *error);
-int tool_answer_text(struct ls_session *session, const char *key, tool_write *write,
+int tool_answer_text(struct ls_session *session, const char *key, ls_writer *write,
                      const void *context, struct ls_error *error);
 
 /* A list of texts, borrowed, [*count]; to be freed. LS_EINVAL says what is expected. */

@@ -142,7 +142,7 @@ static int curves_draw(const void *context, FILE *file, struct ls_error *error)
     return ls_run_plot_write(shown->runs, shown->count, shown->log, file, error);
 }
 
-static int runs_show(struct ls_session *s, const char *key, tool_write *write,
+static int runs_show(struct ls_session *s, const char *key, ls_writer *write,
                      struct ls_error *error)
 {
     const char *out = NULL;

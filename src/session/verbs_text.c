@@ -1,6 +1,7 @@
 /* Verbs of texts: what a model writes, and how likely it finds what is written. */
 #include "session/session_private.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
@@ -43,18 +44,13 @@ static json_t *row_json(const struct ls_array *ids, int64_t row, int32_t length)
 }
 
 /* One object a line, as in a file (lockstep/infer/requests.h). */
-static int lines_write(const json_t *list, char **text, size_t *bytes, struct ls_error *error)
+static int lines_write(const void *list, FILE *file, struct ls_error *error)
 {
-    FILE *file = open_memstream(text, bytes);
-    if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory for texts");
-    int failed = 0;
-    for (size_t i = 0; i < json_array_size(list) && !failed; i++) {
-        failed = json_dumpf(json_array_get(list, i), file, JSON_COMPACT | JSON_ENCODE_ANY);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (json_dumpf(json_array_get(list, i), file, JSON_COMPACT | JSON_ENCODE_ANY))
+            return ls_error_set(error, LS_ENOMEM, "no memory for texts");
         fputc('\n', file);
     }
-    if (fclose(file) || failed)
-        return ls_error_set(error, LS_ENOMEM, "no memory for texts");
     return LS_OK;
 }
 
@@ -96,7 +92,7 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
     if (!status)
         status = prompts_list(order, &list, error);
     if (!status)
-        status = lines_write(list, &text, &bytes, error);
+        status = ls_text_write(lines_write, list, &text, &bytes, error);
     json_decref(list);
     const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
                                           .vocabulary = rank_model(rank)->vocab,
@@ -371,7 +367,7 @@ static int requests_read(struct rank *rank, struct ls_text_requests *out, struct
                               "score: requests: expected a list of objects, such as {\"context\": "
                               "..., \"continuation\": ...}");
     if (!status)
-        status = lines_write(list, &text, &bytes, error);
+        status = ls_text_write(lines_write, list, &text, &bytes, error);
     if (!status)
         status = ls_requests_parse("requests", text, bytes, LS_SCORES, &reader, out, error);
     free(text);

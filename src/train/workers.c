@@ -45,8 +45,7 @@ static int tables_open(struct ls_trainer *t, struct ls_error *error)
     w->waits = calloc((size_t)w->all, sizeof *w->waits);
     w->reports = calloc(steps, sizeof *w->reports);
     w->source_losses = calloc(steps * sources, sizeof *w->source_losses);
-    w->config = malloc(sizeof *w->config);
-    if (w->mine && w->notes && w->waits && w->reports && w->source_losses && w->config)
+    if (w->mine && w->notes && w->waits && w->reports && w->source_losses)
         return LS_OK;
     return ls_error_set(error, LS_ENOMEM, "no memory for the reports of %ld steps of workers",
                         (long)w->interval);
@@ -152,7 +151,6 @@ void workers_close(struct ls_trainer *t)
     free(w->waits);
     free(w->reports);
     free(w->source_losses);
-    free(w->config);
     free(w);
 }
 

@@ -98,7 +98,7 @@ struct workers {
     double *waits;                  /* [all] for the others */
     struct ls_step_report *reports; /* [interval] */
     float *source_losses;           /* [interval, sources] */
-    struct ls_config *config;       /* of a unit that is saved or loaded */
+    struct ls_config config;        /* of a unit that is saved or loaded */
 };
 
 /* The global parameters. */

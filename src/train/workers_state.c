@@ -84,7 +84,7 @@ int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error
 static int folder_set(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
                       struct ls_error *error)
 {
-    struct ls_config *config = t->workers->config;
+    struct ls_config *config = &t->workers->config;
     int length;
     *config = t->config;
     if (worker < 0)
@@ -104,13 +104,13 @@ static int folder_set(struct ls_trainer *t, struct ls_state *unit, const char *r
 static int folder_own(struct ls_trainer *t, struct ls_state *unit, bool again,
                       struct ls_error *error)
 {
-    const char *folder = t->workers->config->train.out;
+    const char *folder = t->workers->config.train.out;
     struct ls_run_token token = {0};
     int status = LS_OK;
     if (ls_comm_rank(t->world) == 0)
         status = ls_directory_make(folder, NULL, error);
     if (!status && !t->workers->kept && ls_comm_rank(t->world) == 0)
-        status = ls_kept_write(t->workers->config, t->tokenizer, false, error);
+        status = ls_kept_write(&t->workers->config, t->tokenizer, false, error);
     if (!again && unit->start == workers_outer(t)->start)
         return ls_comm_agree(t->world, status, error);
     if (!status && ls_comm_rank(t->world) == 0)
@@ -238,7 +238,7 @@ int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int6
     char path[PATH_MAX];
     int status = folder_set(t, unit, run, worker, error);
     if (!status)
-        status = ls_checkpoint_path(path, t->workers->config->train.out, step, error);
+        status = ls_checkpoint_path(path, t->workers->config.train.out, step, error);
     if (!status && ls_comm_rank(t->world) == 0 && access(path, F_OK))
         status = ls_error_set(error, LS_ECKPT,
                               "%.600s is missing: expected a checkpoint of each worker under "
