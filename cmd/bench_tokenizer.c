@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ROUNDS = 5, TEXT_BYTES_MAX = 1 << 30 };
 

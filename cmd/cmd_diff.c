@@ -6,7 +6,6 @@
 #include <lockstep/compare.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 struct diff {
     struct ls_run_record a, b;

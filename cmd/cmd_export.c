@@ -5,8 +5,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
-#include <string.h>
-
 /* What weights become: --dtype, or --quantize. */
 static int type_read(const struct cmd_args *args, int format, int *dtype, struct ls_error *error)
 {

@@ -4,7 +4,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/planner.h>
 
-#include <string.h>
 #include <unistd.h>
 
 /* In milliseconds. */

@@ -5,7 +5,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/compare/verify.h>
 
-#include <string.h>
 #include <unistd.h>
 
 static int head_print(const struct ls_verify *v, struct ls_error *error)

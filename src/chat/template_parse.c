@@ -2,8 +2,6 @@
  * continue. */
 #include "chat/chat_private.h"
 
-#include <string.h>
-
 struct chat_node *chat_node_new(struct chat_parser *p, enum chat_node_kind kind, size_t at)
 {
     struct chat_node *node = p->status ? NULL : chat_arena_take(&p->t->arena, sizeof *node);

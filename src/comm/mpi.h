@@ -9,7 +9,6 @@
 #include "comm/rounds.h"
 
 #include <mpi.h>
-#include <pthread.h>
 
 /* Rounds of one operation in flight: many, so that a rank whose peer has lost its core goes on with
  * what the peer posted before. Of these, rounds that receive what is to be added: few, so that

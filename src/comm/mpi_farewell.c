@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int comm_mpi_farewells_new(struct mpi_farewells *f, struct ls_error *error)
 {

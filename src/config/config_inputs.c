@@ -2,7 +2,6 @@
 #include <lockstep/config/inputs.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Samples of the store hold what data.packing says. */
 static int pack(const struct ls_config *config, struct ls_token_store *store,

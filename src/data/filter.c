@@ -1,7 +1,6 @@
 /* Documents that fail rules of quality: the table of rules, and the removal. */
 #include "data/filter_measure.h"
 
-#include <lockstep/base/json.h>
 #include <lockstep/trace.h>
 
 #include <errno.h>

@@ -7,7 +7,6 @@
 #include <lockstep/base/json.h>
 
 #include <jansson.h>
-#include <limits.h>
 
 struct data_json {
     const char *path;

@@ -3,7 +3,6 @@
 #include "infer/infer_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool is_int8(const struct held_weights *held, const struct ls_param *param)
 {

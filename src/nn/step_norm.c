@@ -4,8 +4,6 @@
  * rstd, h. */
 #include "nn/model.h"
 
-#include <string.h>
-
 static bool is_layernorm(const struct bound_step *s)
 {
     return s->step->kind == &step_layernorm;

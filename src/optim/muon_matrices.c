@@ -3,7 +3,6 @@
 #include "optim/muon_matrices.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     WINDOW = 64, /* transfers of this rank under way at most */

@@ -14,7 +14,6 @@
 #include "parallel/arrivals_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct place {
     int64_t time;

@@ -2,7 +2,6 @@
 #include "parallel/arrivals_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- clocks ---------------------------------------------------------------------------------- */
 

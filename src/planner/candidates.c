@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { NONE, SELECTIVE, FULL, RECOMPUTES };
 enum { MICROS = 5, CUTS_MAX = 4096 };

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/statvfs.h>
 
 enum { ROUNDS = 5, TRANSFER_BYTES = 16 << 20, COPY_BYTES = 64 << 20 };

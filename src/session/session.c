@@ -4,7 +4,6 @@
 #include <lockstep/base/helper_thread.h>
 #include <lockstep/base/json.h>
 #include <lockstep/base/key.h>
-#include <lockstep/base/meter.h>
 
 #include <stdlib.h>
 #include <string.h>

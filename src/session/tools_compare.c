@@ -6,7 +6,6 @@
 #include <lockstep/train/fit.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 static int no_launcher(const struct ls_session *s, struct ls_error *error)
 {

@@ -7,7 +7,6 @@
 #include <lockstep/train/recorded.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 

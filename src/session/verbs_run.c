@@ -5,7 +5,6 @@
 #include <lockstep/config/inputs.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- open and close -------------------------------------------------------------------------- */
 

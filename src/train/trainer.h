@@ -4,7 +4,6 @@
 
 #include <lockstep/config/inputs.h>
 #include <lockstep/dtensor.h>
-#include <lockstep/mesh.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/pipeline.h>

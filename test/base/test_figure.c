@@ -5,7 +5,6 @@
 #include <lockstep/base/figure.h>
 
 #include <math.h>
-#include <string.h>
 
 CASE(test_read)
 {

@@ -6,7 +6,6 @@
 #include "../support/wrapped.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

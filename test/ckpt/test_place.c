@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A checkpoint has three files; the model's and the optimizer's are uploaded in parts. */
 enum { VALUES = 600, FILES = 3, PART_BYTES = 1000, TRIES = 3 };

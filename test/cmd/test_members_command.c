@@ -6,7 +6,6 @@
 
 #include <lockstep/base.h>
 
-#include <stdio.h>
 #include <string.h>
 
 #define WORKERS                                                                                    \

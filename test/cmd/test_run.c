@@ -8,14 +8,12 @@
 
 #include <lockstep/train.h>
 
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- a whole run ----------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The linker puts this in place of the tier's own rule (Makefile). */
 WRAPPED(tier_may_begin);

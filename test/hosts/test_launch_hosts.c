@@ -9,7 +9,6 @@
 #include "../support/testing.h"
 #include "hosts.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

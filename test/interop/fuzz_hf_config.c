@@ -2,8 +2,6 @@
  * says the same model again (interop_keys_export checks that by itself). */
 #include "interop/interop_private.h"
 
-#include <string.h>
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

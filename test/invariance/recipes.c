@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { TOKENS = 60000, VOCABULARY = 300, EXAMPLES = 250 };
 

@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ALL_STEPS = 5, USUAL_STEPS = 2, ALL_LAYOUTS = 120, USUAL_LAYOUTS = 32 };

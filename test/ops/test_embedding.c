@@ -2,9 +2,7 @@
 #include "../support/suite.h"
 #include "gradient.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ACTS = 3 };
 static const enum ls_dtype acts[ACTS] = {LS_F32, LS_BF16, LS_F16};

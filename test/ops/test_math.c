@@ -4,7 +4,6 @@
 #include "ops/kern/math.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 /* |got - want| in units of the last place of want as a float. */

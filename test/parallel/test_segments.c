@@ -3,8 +3,6 @@
 
 #include <lockstep/parallel/context.h>
 
-#include <string.h>
-
 enum { TOKENS = 96, WIDTH = 3, PARTS = 2 };
 
 /* Every token is held once, and every rank has the same causal work. */

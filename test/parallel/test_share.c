@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { LEAVES_MAX = 12, LEAF_MAX = 4, SEQUENCES_MAX = LEAVES_MAX * LEAF_MAX };
 

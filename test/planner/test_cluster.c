@@ -6,7 +6,6 @@
 #include <lockstep/planner/cluster.h>
 
 #include <glob.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

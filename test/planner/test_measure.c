@@ -10,7 +10,6 @@
 #include <lockstep/planner/cost.h>
 #include <lockstep/planner/measure.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

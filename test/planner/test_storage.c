@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define SMALL                                                                                      \
     "model.vocab=50 model.layers=2 model.channels=32 model.heads=2 model.context=16 "              \

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { KEYS_MAX = 6, STEPS = 3, FILES_MAX = 2 * 8 + 1, ROOM = 700, CUTS = 10 };
 

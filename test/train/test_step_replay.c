@@ -10,7 +10,6 @@
 
 #include <lockstep/trace.h>
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
