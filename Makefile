@@ -254,7 +254,7 @@ $(BUILD)/test/train/test_workers_rescue: private LDFLAGS_BASE += $(call wrap,ste
 # In this one a worker stops or is killed at its gradient.
 $(BUILD)/test/train/test_server_mpi: private LDFLAGS_BASE += $(call wrap,server_gradient)
 $(BUILD)/test/train/test_server_rescue: private LDFLAGS_BASE += $(call wrap,server_gradient server_pack \
-	server_add server_states workers_save server_pulled)
+	server_add server_states workers_save server_pulled workers_rescue ls_comm_leave)
 # This one compares nothing: an audit's twin.
 $(BUILD)/test/cmd/test_audit: private LDFLAGS_BASE += $(call wrap,ls_rerun_check)
 # These count calls.

@@ -95,8 +95,11 @@ int ls_mpi_launched_rank(void);
  * process that fails has to end by itself, and mpirun ends with 0 once all have. */
 bool ls_mpi_survives(void);
 /* Local. Of `count` ranks of the group from that one on: one whose process is known to have ended,
- * -1: none is. */
+ * -1: none is. One that left (ls_comm_leave) counts only if no other has: then the one that it left
+ * for, if that is among them. */
 int ls_comm_lost(const struct ls_comm *comm, int first, int count);
+/* Local. This rank is about to end, but only because that rank of the group has ended. */
+void ls_comm_leave(struct ls_comm *comm, int lost);
 /* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
  * an srun the most that one has. 0 where it does not say. */
 int ls_mpi_machine_ranks(void);

@@ -489,10 +489,26 @@ bool flight_ended(const struct ls_comm *comm, int rank)
 
 int ls_comm_lost(const struct ls_comm *comm, int first, int count)
 {
-    for (int r = first; r < first + count && comm->board; r++)
-        if (flight_ended(comm, r))
+    int lost = -1, named = -1;
+    for (int r = first; r < first + count && comm->board; r++) {
+        if (!flight_ended(comm, r))
+            continue;
+        int left = atomic_load(&comm->board->records[comm->world_ranks[r]]->left);
+        if (!left)
             return r;
-    return -1;
+        lost = lost < 0 ? r : lost;
+        named = named < 0 ? left - 1 : named;
+    }
+    for (int r = first; r < first + count && named >= 0; r++)
+        if (comm->world_ranks[r] == named)
+            return r;
+    return lost;
+}
+
+void ls_comm_leave(struct ls_comm *comm, int lost)
+{
+    if (comm->record)
+        atomic_store(&comm->record->left, 1 + comm->world_ranks[lost]);
 }
 
 void ls_comm_label(struct ls_comm *comm, const char *label)

@@ -42,6 +42,7 @@ struct flight_record {
     atomic_int claimed; /* ls_comm_dump_claim, in the first record */
     /* 0; of a copy, as its machine told: 1 + enum flight_process, and 1 + whom it waits for. */
     atomic_int told, awaits;
+    atomic_int left; /* 0; or 1 + the rank of the world for which this one left (ls_comm_leave) */
     struct flight_slot slots[LS_COMM_FLIGHT];
 };
 

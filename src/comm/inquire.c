@@ -39,6 +39,7 @@ struct answer {
     double progress_s, reads_s;
     uint64_t count, read_bytes;
     int32_t pid, process, entries, awaits; /* awaits: the rank that it waits for, or -1 */
+    int32_t left;                          /* as in a record */
     struct flight_picked entry[ENTRIES];
 };
 _Static_assert(sizeof(struct answer) <= 1400, "an answer is one packet");
@@ -126,6 +127,7 @@ static void answer_send(const struct inquirer *q, const struct query *query,
     answer.pid = atomic_load(&record->pid);
     answer.process = (int32_t)flight_process_of(record);
     answer.awaits = flight_waits_for(q->board, query->rank, &at);
+    answer.left = atomic_load(&record->left);
     answer.entries = flight_pick(record, query->group, answer.entry, ENTRIES);
     for (int i = 0; i < answer.entries; i++) {
         answer.entry[i].entry.started_s = now_s - answer.entry[i].entry.started_s;
@@ -138,8 +140,8 @@ static bool answer_valid(const struct inquirer *q, struct answer *answer)
 {
     bool valid = answer->entries >= 0 && answer->entries <= ENTRIES &&
                  answer->process >= FLIGHT_RUNS && answer->process <= FLIGHT_ENDED &&
-                 answer->awaits >= -1 && answer->awaits < q->board->count &&
-                 answer->progress_s >= 0 && answer->reads_s >= 0;
+                 answer->awaits >= -1 && answer->awaits < q->board->count && answer->left >= 0 &&
+                 answer->left <= q->board->count && answer->progress_s >= 0 && answer->reads_s >= 0;
     for (int i = 0; valid && i < answer->entries; i++)
         valid = answer->entry[i].index < answer->count &&
                 flight_entry_valid(&answer->entry[i].entry, q->board->count);
@@ -163,6 +165,7 @@ static void answer_take(struct inquirer *q, struct answer *answer)
     }
     atomic_store(&copy->pid, answer->pid);
     atomic_store(&copy->awaits, 1 + answer->awaits);
+    atomic_store(&copy->left, answer->left);
     atomic_store(&copy->told, 1 + answer->process);
     atomic_store(&copy->count, answer->count);
     ls_progress_set(&copy->progress, answer->sent_s - answer->progress_s);

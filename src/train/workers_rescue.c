@@ -305,6 +305,7 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
     int lost = w && rescue_applies(t) ? rescue_lost(t, -1) : -1;
     if (lost < 0)
         return false;
+    ls_comm_leave(t->whole, lost); /* those that are behind look for who died, not for this one */
     group_text(w, lost / ls_comm_size(t->world), theirs);
     group_text(w, w->group, ours);
     int64_t outer = outer_kept(t), step = w->server && outer >= 0 ? outer : t->units->step;

@@ -115,11 +115,13 @@ CASE(test_what_is_answered)
     flight_write(&b.own[1], 0, &behind);
     atomic_store(&b.own[1].count, 1);
     assert_string_equal(inquire_host(a.inquirer, 2), "far");
+    atomic_store(&b.own[2].left, 1 + 1);
     inquire_ask(a.inquirer, 2, GROUP, 0.1);
     while (!a.records[2] || !atomic_load(&a.records[2]->told))
         await_pause();
     assert_true(silence_s(&a, 2) == 0); /* who asks waits until the answer is stored whole */
     assert_int_equal(atomic_load(&a.records[2]->told), 1 + FLIGHT_RUNS);
+    assert_int_equal(atomic_load(&a.records[2]->left), 1 + 1);
     assert_int_equal(atomic_load(&a.records[2]->count), 40);
     clock_turn(2);
     double age_s = atomic_load(&clock_s) - ls_progress_s(&a.records[2]->progress);

@@ -6,7 +6,8 @@
  * log has it. Under a launcher this program is one rank; by itself it starts itself under mpirun.
  *
  * Broken twins: a worker that begins anew with other parameters; workers that do not have the
- * optimizer's state. */
+ * optimizer's state; a rank that leaves because another died, and is taken for the dead one. */
+#include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORKERS = 4, VICTIM = 3, STEPS = 24, MEETING = STEPS / 2 };
+enum { WORKERS = 4, LAST = 1, VICTIM = 3, STEPS = 24, MEETING = STEPS / 2 };
 
 static const char *program;
 
@@ -33,7 +34,7 @@ static const char *program;
 /* "kill MOMENT BOUND RANKS DIRECTORY": a rank dies there, of RANKS a worker; or "goon", and no step
  * of the first interval is to be computed; or "again", and they are; or "stray", where the worker
  * begins anew with parameters that are not those of the run. "kill-stale": workers have another
- * state of the optimizer than the server that dies. */
+ * state of the optimizer than the server that dies. "kill-mute": who leaves does not say so. */
 static struct {
     char what[16], moment[16], directory[512];
     int bound, ranks;
@@ -103,6 +104,23 @@ int __wrap_workers_save(struct ls_trainer *t, struct ls_error *error)
     return __real_workers_save(t, error);
 }
 
+/* This group is the last to look who died: rank 0 has left by then. */
+WRAPPED(workers_rescue);
+bool __wrap_workers_rescue(struct ls_trainer *t, struct ls_error *error)
+{
+    bool last = t->workers->group == LAST && !strncmp(mode.what, "kill", 4);
+    while (last && ls_comm_lost(t->whole, 0, 1) < 0)
+        await_pause();
+    return __real_workers_rescue(t, error);
+}
+
+WRAPPED(ls_comm_leave);
+void __wrap_ls_comm_leave(struct ls_comm *comm, int lost)
+{
+    if (strcmp(mode.what, "kill-mute") != 0)
+        __real_ls_comm_leave(comm, lost);
+}
+
 WRAPPED(server_pulled);
 int __wrap_server_pulled(struct ls_trainer *t, int worker, struct ls_error *error)
 {
@@ -137,22 +155,23 @@ static int rank_run(struct ls_comm *world, struct ls_error *error)
 
 static char output[32768];
 
-/* A rank dies at that moment. `then`: how the job goes on; kept: what so many ranks of it have. */
+/* That rank dies at that moment. `then`: how the job goes on; kept: what so many ranks of it have.
+ */
 static const struct loss {
     const char *moment, *then;
-    int bound, ranks, kept;
+    int dead, bound, ranks, kept;
     bool left; /* the log has it */
     int most;  /* workers that begin anew */
 } losses[] = {
-    {"gradient", "goon", 1, 1, WORKERS, true, 1},
-    {"served", "goon", 1, 1, WORKERS, false, WORKERS},
-    {"server", "again", 1, 1, 0, false, 0},
-    {"pack", "goon", 1, 2, 2 * WORKERS, true, 1},
-    {"gradient", "goon", 0, 1, WORKERS, true, 1},
-    {"save", "goon", 1, 1, WORKERS, false, 1},
-    {"served", "goon", 0, 2, 2 * WORKERS, false, WORKERS},
-    {"meet", "goon", 1, 2, 2 * WORKERS, false, WORKERS},
-    {"server-save", "goon", 1, 1, WORKERS, false, 0},
+    {"gradient", "goon", 3, 1, 1, WORKERS, true, 1},
+    {"served", "goon", 4, 1, 1, WORKERS, false, WORKERS},
+    {"server", "again", 4, 1, 1, 0, false, 0},
+    {"pack", "goon", 7, 1, 2, 2 * WORKERS, true, 1},
+    {"gradient", "goon", 3, 0, 1, WORKERS, true, 1},
+    {"save", "goon", 3, 1, 1, WORKERS, false, 1},
+    {"served", "goon", 8, 0, 2, 2 * WORKERS, false, WORKERS},
+    {"meet", "goon", 9, 1, 2, 2 * WORKERS, false, WORKERS},
+    {"server-save", "goon", 4, 1, 1, WORKERS, false, 0},
 };
 enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 2, SERVED = 1 };
 
@@ -184,6 +203,15 @@ static void expect_rescued(const char *directory, const struct loss *loss)
     free(text);
 }
 
+/* Whether all that live name the rank that died, whoever else has ended by then. */
+static bool is_named(const struct loss *loss)
+{
+    char named[32];
+    snprintf(named, sizeof named, "rank %d, of ", loss->dead);
+    int told = count_of(output, ", has ended; ");
+    return told > 0 && count_of(output, named) == told;
+}
+
 static void lose(const char *directory, const struct loss *loss, const char *kills,
                  const char *then)
 {
@@ -196,6 +224,8 @@ static void lose(const char *directory, const struct loss *loss, const char *kil
     if (kept != loss->kept)
         fail_msg("%s: %d ranks kept something, expected %d:\n%s", loss->moment, kept, loss->kept,
                  output);
+    if (is_named(loss) == !strcmp(kills, "kill-mute"))
+        fail_msg("%s: expected rank %d to be named:\n%s", loss->moment, loss->dead, output);
     job(directory, loss, then);
     if (!strcmp(then, "goon"))
         expect_rescued(directory, loss);
@@ -301,6 +331,15 @@ CASE(test_a_forgotten_optimizer_is_seen)
     mpirun_or_skip();
     lose(*state, &losses[SERVED], "kill-stale", "goon");
     assert_false(workers_audit(*state, STEPS).equal);
+}
+
+/* Twin: who has left is taken for the one that died. */
+CASE(test_a_rank_that_left_is_not_the_dead_one)
+{
+    mpirun_or_skip();
+    if (!check_all())
+        skip();
+    lose(*state, &losses[SERVED], "kill-mute", "goon");
 }
 
 int main(int argc, char **argv)
