@@ -595,9 +595,6 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
     const struct ls_config_async *async = &config->async;
     if (async->mode == LS_CONFIG_SYNC)
         return LS_OK;
-    if (config->lora.base != LS_BLOCKS_NONE)
-        return REJECT("lora.base", "workers (async.mode) each keep float32 parameters: set it to "
-                                   "none, or async.mode to none");
     if (async->sync_every % async->fragments)
         return REJECT("async.sync_every", "expected a multiple of async.fragments = %lld",
                       (long long)async->fragments);
@@ -608,10 +605,6 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
         int64_t times[LS_DELTA_INT8_WORKERS_MAX];
         if (ls_config_times(config, times, error))
             return LS_ECONFIG;
-        if (config->numerics.precision == LS_F16)
-            return REJECT("numerics.precision", "a parameter server's workers have no loss scale "
-                                                "of their own: expected bf16 or fp32 with "
-                                                "async.mode = server");
         if (config->batch.rampup_start)
             return REJECT("batch.rampup_start", "batches of a parameter server's workers are of "
                                                 "one size: expected no ramp-up with async.mode = "

@@ -257,12 +257,12 @@ void server_pack(struct ls_trainer *t, int worker)
     }
 }
 
-/* Local. The packed gradient, of parameters `then` as server_masters gives them, or as unit has
- * them, towards those as they are now; of a tied table the sum of both. */
-void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then)
+/* The square of a gradient that is too large by `scale` is too large by that once more. */
+void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then,
+                    double scale)
 {
     const struct ls_state *outer = workers_outer(t);
-    float lambda = (float)t->config.async.compensation, *to = t->memory.exchange.sums;
+    float lambda = (float)(t->config.async.compensation / scale), *to = t->memory.exchange.sums;
     for (int i = 0; i < t->params.count && lambda > 0; i++) {
         const struct ls_slice *slice = &outer->slices[i];
         int64_t count = slice->part->count;
@@ -364,7 +364,7 @@ static int gradient_send(struct ls_trainer *t, int worker, double *note, struct 
     if (owner == w->group) {
         memcpy(note, push->note, w->note_size * sizeof *note);
         server_pack(t, worker % w->each);
-        server_correct(t, &t->units[worker % w->each], NULL);
+        server_correct(t, &t->units[worker % w->each], NULL, note[NOTE_LOSS_SCALE]);
     }
     double start_s = ls_now_s();
     ls_comm_label(w->across, "gradient");
@@ -395,14 +395,15 @@ static int parameters_pull(struct ls_trainer *t, struct ls_error *error)
             continue;
         s->renewed[worker] = false;
         masters_copy(t, outer, (struct masters){.unit = &t->units[k]});
-        status = server_pulled(t, k, error);
+        status = server_pulled(t, k, workers_outer(t)->loss_scale.scale, error);
     }
     return status;
 }
 
-int server_pulled(struct ls_trainer *t, int worker, struct ls_error *error)
+int server_pulled(struct ls_trainer *t, int worker, double scale, struct ls_error *error)
 {
     struct ls_state *unit = &t->units[worker];
+    unit->loss_scale.scale = scale;
     int status = ls_state_publish(unit, error);
     if (!status)
         status = ls_state_settle(unit, error);
@@ -428,8 +429,9 @@ void server_report(struct ls_trainer *t, const struct ls_arrival *arrival, int64
 int server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
                struct ls_error *error)
 {
-    const struct train_gradient gradient = {
-        .scale = 1, .norm = note[NOTE_GRADIENT_NORM], .loss = (float)note[NOTE_GRADIENT_LOSS]};
+    const struct train_gradient gradient = {.scale = note[NOTE_LOSS_SCALE],
+                                            .norm = note[NOTE_GRADIENT_NORM],
+                                            .loss = (float)note[NOTE_GRADIENT_LOSS]};
     t->state = workers_outer(t);
     int status = step_update(t, &gradient, false, report, error);
     if (status)

@@ -80,9 +80,11 @@ int server_next(const struct ls_trainer *t, int *worker, struct ls_error *error)
 int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_error *error);
 /* Local. Into the buffer that it is sent from, and from there to the global parameters' gradient.
  * In between corrected towards these as they are now, if the recipe says so: it was computed on
- * those of unit, or on `then`, packed by server_masters; of a tied table the sum of both. */
+ * those of unit, or on `then`, packed by server_masters; of a tied table the sum of both. scale:
+ * the loss scale that it was computed with. */
 void server_pack(struct ls_trainer *t, int worker);
-void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then);
+void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then,
+                    double scale);
 void server_unpack(struct ls_trainer *t);
 /* Local. The parameters of a unit, one after the other: taken from there, or written to it. */
 void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes);
@@ -105,8 +107,9 @@ void server_tell(struct ls_trainer *t, const struct ls_arrival *arrival, int64_t
 /* Collective over t->world. The update with that gradient. */
 int server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
                struct ls_error *error);
-/* Collective over t->world. A worker of this group has new parameters. */
-int server_pulled(struct ls_trainer *t, int worker, struct ls_error *error);
+/* Collective over t->world. A worker of this group has new parameters, and computes with that loss
+ * scale: the server's, when they left it. */
+int server_pulled(struct ls_trainer *t, int worker, double scale, struct ls_error *error);
 /* Local. The end of an interval: a gradient that is not pushed yet is no part of the state. */
 void server_rest(struct ls_trainer *t);
 

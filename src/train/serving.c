@@ -26,6 +26,11 @@ enum { TAG_READY = 1, TAG_ANSWER, TAG_GRADIENT, TAG_THEN, TAG_PARAMETERS };
 /* The last one and more: not to the meeting, for that worker, behind it, was lost. */
 enum answer { ANSWER_PUSH, ANSWER_PARAMETERS, ANSWER_MEET, ANSWER_PART };
 enum { SERVER, WORKER }; /* ranks of a pair */
+/* What comes before parameters: the batch that is the worker's, and its loss scale. */
+struct pulled {
+    int64_t ticket;
+    double scale;
+};
 
 int serving_open(struct ls_trainer *t, struct ls_error *error)
 {
@@ -109,21 +114,21 @@ static int parameters_get(struct ls_trainer *t, bool *met, struct ls_error *erro
     struct workers *w = t->workers;
     struct exchange *x = &t->memory.exchange;
     enum answer answer = ANSWER_MEET;
-    uint64_t ticket = 0;
+    struct pulled pulled = {0};
     int status = came(t, answer_get(t, &answer, error), error);
     *met = answer == ANSWER_MEET;
     if (status || *met)
         return status;
     struct ls_comm *pair = own_pair(t);
-    status = ls_recv(pair, &ticket, 1, LS_U64, SERVER, TAG_PARAMETERS, error);
+    status = ls_recv(pair, &pulled, sizeof pulled, LS_U8, SERVER, TAG_PARAMETERS, error);
     if (!status)
         status = ls_recv(pair, x->deltas, x->masters, LS_F32, SERVER, TAG_PARAMETERS, error);
     status = came(t, status, error);
     if (status)
         return status;
-    w->server->own = (int64_t)ticket;
+    w->server->own = pulled.ticket;
     server_masters(t, t->units, x->deltas, true);
-    return server_pulled(t, 0, error);
+    return server_pulled(t, 0, pulled.scale, error);
 }
 
 static int worker_run(struct ls_trainer *t, struct ls_error *error)
@@ -301,7 +306,8 @@ static int gradient_take(struct ls_trainer *t, int worker, bool *lost, struct ls
     *lost = broken;
     if (status || *lost)
         return status;
-    server_correct(t, NULL, x->deltas);
+    const double *note = t->workers->server->calls + (size_t)worker * t->workers->note_size;
+    server_correct(t, NULL, x->deltas, note[NOTE_LOSS_SCALE]);
     server_unpack(t);
     return LS_OK;
 }
@@ -314,7 +320,7 @@ static int parameters_send(struct ls_trainer *t, struct ls_error *error)
     int status = LS_OK;
     bool packed = false;
     for (int i = 0; i < s->clocks.rule.workers && !status; i++) {
-        uint64_t ticket = (uint64_t)s->ticket[i];
+        struct pulled pulled = {s->ticket[i], workers_outer(t)->loss_scale.scale};
         if (s->callers[i].stage != CALLER_WAITS || s->clocks.pulled[i] != s->clocks.version)
             continue;
         if (!packed)
@@ -324,7 +330,7 @@ static int parameters_send(struct ls_trainer *t, struct ls_error *error)
         if (!status)
             status = answer_send(t, i, ANSWER_PARAMETERS, error);
         if (!status)
-            status = words_send(t, i, &ticket, 1, LS_U64, TAG_PARAMETERS, error);
+            status = words_send(t, i, &pulled, sizeof pulled, LS_U8, TAG_PARAMETERS, error);
         if (!status)
             status = words_send(t, i, x->deltas, x->masters, LS_F32, TAG_PARAMETERS, error);
         if (!status)
@@ -450,13 +456,15 @@ static int meet(struct ls_trainer *t, struct ls_error *error)
     for (int64_t i = 0; i < w->interval; i++) {
         struct ls_arrival arrival = server_push(s, s->arrivals, (int)s->order[i], &ticket);
         server_tell(t, &arrival, ticket);
+        step_loss_scale(t, outer, w->notes[(size_t)i * w->note_size + NOTE_LOSS_SCALE],
+                        !w->reports[i].skipped);
     }
     server_masters(t, outer, x->deltas, true);
     if (s->clocks.pulled[w->group] != s->clocks.version && !s->renewed[w->group])
         return LS_OK;
     s->renewed[w->group] = false;
     server_masters(t, t->units, x->deltas, true);
-    return server_pulled(t, 0, error);
+    return server_pulled(t, 0, outer->loss_scale.scale, error);
 }
 
 int serving_run(struct ls_trainer *t, struct ls_error *error)

@@ -436,11 +436,18 @@ static double matrices_wait_s(const struct ls_trainer *t)
     return stats.wait_s;
 }
 
+bool step_loss_scale(const struct ls_trainer *t, struct ls_state *unit, double scale, bool finite)
+{
+    if (!finite && scale > unit->loss_scale.scale)
+        return true;
+    return ls_loss_scale_update(&t->loss_scale, finite, &unit->loss_scale);
+}
+
 int step_update(struct ls_trainer *t, const struct train_gradient *gradient, bool shares,
                 struct ls_step_report *report, struct ls_error *error)
 {
     bool finite = isfinite(gradient->loss) && isfinite(gradient->norm);
-    bool goes_on = ls_loss_scale_update(&t->loss_scale, finite, &t->state->loss_scale);
+    bool goes_on = step_loss_scale(t, t->state, gradient->scale, finite);
     report->skipped = !finite;
     if (!goes_on && t->config.train.on_nonfinite == LS_CONFIG_STOP)
         return nonfinite_refuse(t, gradient, error);

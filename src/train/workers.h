@@ -69,6 +69,10 @@ int step_gradient(struct ls_trainer *t, bool given, struct train_batch *batch,
                   struct ls_error *error);
 int step_update(struct ls_trainer *t, const struct train_gradient *gradient, bool shares,
                 struct ls_step_report *report, struct ls_error *error);
+/* Local. The unit's loss scale behind a gradient that was computed with `scale`: one that
+ * overflowed with a scale that was lowered since says nothing of the one in use. False: the run
+ * cannot go on. */
+bool step_loss_scale(const struct ls_trainer *t, struct ls_state *unit, double scale, bool finite);
 void step_report(struct ls_trainer *t, const struct train_batch *batch,
                  const struct train_gradient *gradient, struct ls_step_report *report);
 /* The digest of a step's samples, from that one on, on rank 0. */

@@ -142,7 +142,7 @@ static void report_push(struct ls_trainer *t, int64_t step)
     r->source_losses =
         t->sources > 1 && t->data.blend ? w->source_losses + step * t->sources : NULL;
     r->grad_norm = note[NOTE_GRADIENT_NORM];
-    r->loss_scale = 1;
+    r->loss_scale = note[NOTE_LOSS_SCALE];
     r->step_s = note[NOTE_STEP_S];
     r->tokens_per_s = (double)tokens / r->step_s;
     r->peak_share = step_peak_share(t, r->tokens_per_s * w->groups); /* all as busy as this one */

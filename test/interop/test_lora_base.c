@@ -381,8 +381,6 @@ CASE_WITH(test_what_cannot_be_kept_is_refused, tokens_setup, scratch_teardown)
          "model.ffn = 192 is cut, and lora.base = nf4 needs a multiple of 64"},
         {SMALL "model.channels=128 model.heads=4 model.ffn=128 memory.offload.parameters=host",
          "memory.offload.parameters = host: matrices in few bits"},
-        {SMALL "model.channels=128 model.heads=4 model.ffn=128 async.mode=diloco async.workers=2",
-         "lora.base"},
         {SMALL "model.channels=128 model.heads=4 lora.base=nf3", "expected none, int8 or nf4"},
     };
     char words[PATH];

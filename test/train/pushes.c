@@ -52,6 +52,7 @@ void pushes_order(int workers, int bound, const int64_t *times, int count, int64
         for (int w = 0; w < workers; w++)
             if (!waits[w] && (first < 0 || done[w] < done[first]))
                 first = w;
+        const int64_t now = done[first];
         order[e] = bound == 0 ? e % workers : first; /* all of a clock are added together */
         clock[first]++;
         waits[first] = true;
@@ -59,7 +60,7 @@ void pushes_order(int workers, int bound, const int64_t *times, int count, int64
             if (!waits[w] || (bound >= 0 && clock[w] > least_of(clock, workers) + bound))
                 continue;
             waits[w] = false;
-            done[w] = done[first] + times[w];
+            done[w] = now + times[w];
         }
     }
 }

@@ -122,9 +122,9 @@ void __wrap_ls_comm_leave(struct ls_comm *comm, int lost)
 }
 
 WRAPPED(server_pulled);
-int __wrap_server_pulled(struct ls_trainer *t, int worker, struct ls_error *error)
+int __wrap_server_pulled(struct ls_trainer *t, int worker, double scale, struct ls_error *error)
 {
-    int status = __real_server_pulled(t, worker, error);
+    int status = __real_server_pulled(t, worker, scale, error);
     if (!strcmp(mode.what, "stray") && t->workers->group == VICTIM)
         t->units[worker].slices[0].master[0] += 1;
     return status;

@@ -122,14 +122,16 @@ CASE(test_a_run_goes_on_in_another_layout)
 
 /* A worker that keeps all of its own parameters is a run without workers: on any number of them,
  * each takes its own samples; one takes all. */
-CASE(test_a_lone_worker_is_a_run_without_workers)
+static void expect_lone(const char *directory, const char *recipe)
 {
-    struct workers_run sync = {.config = workers_config(*state, "async.mode=none "
-                                                                "async.workers=1 "
-                                                                "async.sync_every=100")};
-    struct workers_run lone = {.config = workers_config(*state, "async.workers=1 async.mixing=1 "
-                                                                "async.delay=1")};
-    struct workers_run mixed = {.config = workers_config(*state, "async.workers=1")};
+    struct workers_run sync = {.config = workers_config(directory,
+                                                        "async.mode=none async.workers=1 "
+                                                        "async.sync_every=100 %s",
+                                                        recipe)};
+    struct workers_run lone = {
+        .config =
+            workers_config(directory, "async.workers=1 async.mixing=1 async.delay=1 %s", recipe)};
+    struct workers_run mixed = {.config = workers_config(directory, "async.workers=1 %s", recipe)};
     workers_run_well(&sync);
     workers_run_well(&lone);
     workers_run_well(&mixed);
@@ -141,6 +143,13 @@ CASE(test_a_lone_worker_is_a_run_without_workers)
     for (int i = 0; i < 3; i++)
         assert_int_equal(sync.told[i].loss, mixed.told[i].loss);
     assert_int_not_equal(sync.told[3].loss, mixed.told[3].loss); /* the outer step is felt */
+}
+
+CASE(test_a_lone_worker_is_a_run_without_workers)
+{
+    expect_lone(*state, "");
+    expect_lone(*state, "lora.rank=2 lora.base=nf4 model.channels=64 model.head_dim=64 "
+                        "model.ffn=128 optim.lr=0.03");
 }
 
 /* A step takes one range of the run's samples, behind that of the step before: together each sample
