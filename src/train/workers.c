@@ -143,6 +143,7 @@ void workers_close(struct ls_trainer *t)
     ls_comm_free(w->own);
     server_close(w->server, NULL);
     members_close(w->membership);
+    exchange_deltas_drop(w);
     free(w->place);
     free(w->fragment);
     free(w->scales);
@@ -256,7 +257,11 @@ static int interval_compute(struct ls_trainer *t, struct ls_error *error)
         w->stage = WORKERS_HAVE_DELTAS;
     if (!status)
         status = exchange_begin(t, error);
-    return status ? status : phase_run(t, w->interval - w->delay, w->delay, true, error);
+    if (!status)
+        status = phase_run(t, w->interval - w->delay, w->delay, true, error);
+    if (!status && rescue_keeps_deltas(t))
+        w->stage = WORKERS_HAVE_DELTAS;
+    return status;
 }
 
 static int interval_run(struct ls_trainer *t, struct ls_error *error)

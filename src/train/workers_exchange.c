@@ -7,6 +7,7 @@
 #include "train/parameter_server.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 int exchange_fragment(const struct ls_params *params, int layers, int fragments, int i)
@@ -51,14 +52,16 @@ void exchange_take(const struct memory_request *r, struct ls_arena *arena,
 struct walk {
     struct ls_trainer *t;
     int64_t elements; /* before this slice */
+    uint64_t hash;
 };
 /* Of the interval's fragment: visits this rank's slices in their order. */
 typedef void slice_visit(struct walk *walk, int i);
 
-static int64_t fragment_visit(struct ls_trainer *t, slice_visit *visit)
+/* As it is behind the last one. */
+static struct walk fragment_visit(struct ls_trainer *t, slice_visit *visit)
 {
     const struct workers *w = t->workers;
-    struct walk walk = {t, 0};
+    struct walk walk = {.t = t};
     for (int i = 0; i < t->params.count; i++) {
         if (w->fragment[i] != workers_fragment(w))
             continue;
@@ -66,7 +69,7 @@ static int64_t fragment_visit(struct ls_trainer *t, slice_visit *visit)
             visit(&walk, i);
         walk.elements += workers_outer(t)->slices[i].part->count;
     }
-    return walk.elements;
+    return walk;
 }
 
 static enum ls_delta_type type_of(const struct ls_trainer *t)
@@ -125,6 +128,76 @@ static void slice_encode(struct walk *walk, int i)
     }
 }
 
+static void slice_hash(struct walk *walk, int i)
+{
+    const struct ls_slice *slice = &workers_outer(walk->t)->slices[i];
+    const int64_t range[] = {slice->part->first, slice->part->count};
+    walk->hash = ls_hash64(slice->param->name, strlen(slice->param->name), walk->hash);
+    walk->hash = ls_hash64(range, sizeof range, walk->hash);
+}
+
+uint64_t exchange_deltas_hash(struct ls_trainer *t)
+{
+    return fragment_visit(t, slice_hash).hash;
+}
+
+size_t exchange_deltas_bytes(struct ls_trainer *t)
+{
+    return (size_t)fragment_visit(t, NULL).elements * ls_delta_bytes(type_of(t));
+}
+
+/* The pieces of all owners, one behind the other: as many groups as there are cut them. */
+void exchange_deltas_copy(struct ls_trainer *t, int worker, char *text, bool to_text)
+{
+    const struct workers *w = t->workers;
+    const size_t all = exchange_deltas_bytes(t);
+    const size_t piece = (size_t)w->exchange.piece * ls_delta_bytes(type_of(t));
+    char *deltas = t->memory.exchange.deltas;
+    for (size_t from = 0, place = (size_t)worker * piece; from < all;
+         from += piece, place += (size_t)w->each * piece) {
+        const size_t bytes = all - from < piece ? all - from : piece;
+        memcpy(to_text ? text + from : deltas + place, to_text ? deltas + place : text + from,
+               bytes);
+    }
+}
+
+void exchange_deltas_drop(struct workers *w)
+{
+    for (int k = 0; k < w->each; k++) {
+        free(w->kept_deltas[k]);
+        w->kept_deltas[k] = NULL;
+    }
+}
+
+/* Where this is another start of the job, in place of what workers have by now. */
+static int kept_take(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    int status = LS_OK;
+    for (int k = 0; k < w->each && !status; k++) {
+        if (!w->kept_deltas[k])
+            continue;
+        status = ls_queue_synchronise(&t->ops.queue, error);
+        if (!status)
+            exchange_deltas_copy(t, k, w->kept_deltas[k], false);
+    }
+    exchange_deltas_drop(w);
+    return status;
+}
+
+/* What a rank that died owes does not stop the steps beside it (exchange_run.lost). */
+static int lost_take(struct ls_trainer *t, int status, struct ls_error *error)
+{
+    struct exchange_run *run = &t->workers->exchange;
+    run->lost = status == LS_ECOMM && rescue_applies(t) && rescue_keeps_deltas(t);
+    if (!run->lost)
+        return status;
+    run->stage = EXCHANGE_DONE;
+    if (error)
+        *error = (struct ls_error){0};
+    return LS_OK;
+}
+
 int exchange_begin(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
@@ -134,12 +207,16 @@ int exchange_begin(struct ls_trainer *t, struct ls_error *error)
     if (status)
         return status;
     w->exchange = (struct exchange_run){.stage = EXCHANGE_DELTAS};
-    w->exchange.piece = ls_ceil_div(fragment_visit(t, NULL), w->groups);
+    w->exchange.piece = ls_ceil_div(fragment_visit(t, NULL).elements, w->groups);
     fragment_visit(t, slice_encode);
+    status = kept_take(t, error);
+    if (status)
+        return status;
     ls_comm_label(w->across, "deltas");
-    return ls_all_to_all_start(w->across, x->deltas, x->came,
-                               w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
-                               &w->exchange.request, LS_HERE, error);
+    status = ls_all_to_all_start(w->across, x->deltas, x->came,
+                                 w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
+                                 &w->exchange.request, LS_HERE, error);
+    return lost_take(t, status, error);
 }
 
 /* ---- sums come ------------------------------------------------------------------------------- */
@@ -171,7 +248,7 @@ int exchange_poll(struct ls_trainer *t, struct ls_error *error)
 {
     struct exchange_run *run = &t->workers->exchange;
     bool ready = run->stage < EXCHANGE_DONE && ls_test(&run->request);
-    return ready ? exchange_advance(t, error) : LS_OK;
+    return ready ? lost_take(t, exchange_advance(t, error), error) : LS_OK;
 }
 
 static void slice_decode(struct walk *walk, int i)
@@ -279,7 +356,10 @@ void exchange_renew(struct ls_trainer *t, struct ls_state *unit)
 
 int exchange_wait(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = LS_OK;
+    int status =
+        t->workers->exchange.lost
+            ? ls_error_set(error, LS_ECOMM, "deltas of a worker that has ended are missing")
+            : LS_OK;
     while (t->workers->exchange.stage < EXCHANGE_DONE && !status)
         status = exchange_advance(t, error);
     return status;

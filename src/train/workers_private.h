@@ -11,6 +11,7 @@ struct exchange_run {
     struct ls_request request;
     int64_t piece; /* elements of a group's share */
     double wait_s; /* that this rank waited for others */
+    bool lost; /* it cannot end, because a rank has: the steps beside it are done all the same */
 };
 
 enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
@@ -91,6 +92,7 @@ struct workers {
     double outer_norm;
     enum workers_stage stage;
     struct rescue rescue;
+    char *kept_deltas[WORKERS_MAX]; /* [each] that had left when a rank died; NULL: none */
 
     /* Of an interval's steps: what this group's workers say, and what all do. */
     size_t note_size;               /* doubles of one note */
@@ -141,6 +143,12 @@ int exchange_fragment(const struct ls_params *params, int layers, int fragments,
 /* Collective over t->whole. The deltas of the interval's fragment, of all workers of this group,
  * leave. */
 int exchange_begin(struct ls_trainer *t, struct ls_error *error);
+/* Local. Deltas of a worker of this group and of this rank, as they left, between that text of so
+ * many bytes and the buffer that they leave from; and a hash of which elements these are. */
+size_t exchange_deltas_bytes(struct ls_trainer *t);
+void exchange_deltas_copy(struct ls_trainer *t, int worker, char *text, bool to_text);
+uint64_t exchange_deltas_hash(struct ls_trainer *t);
+void exchange_deltas_drop(struct workers *workers); /* kept_deltas */
 /* Collective over `across`. Goes on as far as it can without waiting. */
 int exchange_poll(struct ls_trainer *t, struct ls_error *error);
 /* Collective over t->whole. All deltas are there, and their sums. */
@@ -167,6 +175,9 @@ int rescue_lost(const struct ls_trainer *t, int group);
 /* Collective over t->whole. Reads RUN/rescue if there is one that is newer than the checkpoint of
  * that step (-1: there is none). *resumed: the run goes on from it. */
 int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_error *error);
+/* Local. Whether deltas that are on their way beside steps can be kept: not int8, whose scale is of
+ * all workers, the one that died included. */
+bool rescue_keeps_deltas(const struct ls_trainer *t);
 /* Collective over `across`. In place of an interval's steps, which are done: their deltas leave.
  */
 int rescue_take(struct ls_trainer *t, struct ls_error *error);

@@ -4,6 +4,7 @@
  *   checkpoints          the worker, behind the interval's steps, or behind the outer step
  *   outer/checkpoints    the global parameters, before or behind it
  *   notes                the rest: the last to be written, so that all is there with it
+ *   deltas-00003         with async.delay, of that rank: as they left, before the last steps
  *   refused              in place of these: it lived, and could not be written
  *
  * With a parameter server its ranks are one worker more, who has the global parameters and what was
@@ -163,6 +164,59 @@ static bool notes_read(const struct ls_trainer *t, int worker, struct rescue *of
     return sound;
 }
 
+/* ---- deltas ---------------------------------------------------------------------------------- */
+
+bool rescue_keeps_deltas(const struct ls_trainer *t)
+{
+    return t->workers->delay == 0 || t->config.async.delta != LS_DELTA_INT8;
+}
+
+static int deltas_path(const struct ls_trainer *t, int worker, char path[PATH_MAX],
+                       struct ls_error *error)
+{
+    char name[32];
+    snprintf(name, sizeof name, "deltas-%05d", ls_comm_rank(t->world));
+    return worker_path(t, worker, name, path, error);
+}
+
+/* Of the worker under way: the deltas, and the hash of all that and of which elements they are. */
+static int deltas_write(const void *context, FILE *file, struct ls_error *error)
+{
+    struct ls_trainer *t = *(struct ls_trainer *const *)context;
+    const size_t bytes = exchange_deltas_bytes(t);
+    char *deltas = malloc(bytes + 1);
+    if (!deltas)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the deltas of a worker");
+    exchange_deltas_copy(t, t->workers->worker, deltas, true);
+    const uint64_t hash = ls_hash64(deltas, bytes, exchange_deltas_hash(t));
+    fwrite(deltas, 1, bytes, file);
+    fwrite(&hash, sizeof hash, 1, file);
+    free(deltas);
+    return LS_OK;
+}
+
+static int deltas_read(struct ls_trainer *t, int k, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    const size_t expected = exchange_deltas_bytes(t);
+    char path[PATH_MAX], **deltas = &w->kept_deltas[k];
+    size_t bytes;
+    uint64_t hash;
+    int status = deltas_path(t, w->group * w->each + k, path, error);
+    if (!status)
+        status = ls_file_read(path, expected + sizeof hash, LS_ECKPT, deltas, &bytes, error);
+    if (status)
+        return ls_error_set(error, LS_ECKPT, "%.600s: deltas of a worker cannot be read", path);
+    bool sound = bytes == expected + sizeof hash;
+    if (sound)
+        memcpy(&hash, *deltas + expected, sizeof hash);
+    if (sound && hash == ls_hash64(*deltas, expected, exchange_deltas_hash(t)))
+        return LS_OK;
+    return ls_error_set(error, LS_ECKPT,
+                        "%.600s is damaged, or of another layout: expected %zu bytes of deltas",
+                        path, expected);
+}
+
 /* ---- a job that lost a rank ------------------------------------------------------------------ */
 
 static int unit_keep(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
@@ -214,6 +268,12 @@ static int group_keep(struct ls_trainer *t, struct ls_error *error)
             status = worker_path(t, worker, "outer", path, error);
         if (!status && outer_kept(t) >= 0)
             status = outer_keep(t, path, error);
+        if (!status && w->delay > 0 && !has_met(t)) {
+            status = deltas_path(t, worker, path, error);
+            if (!status)
+                status = ls_file_write(path, deltas_write, &t, error);
+        }
+        status = ls_comm_agree(t->world, status, error);
         if (!status && ls_comm_rank(t->world) == 0)
             status = worker_path(t, worker, "notes", path, error);
         if (!status && ls_comm_rank(t->world) == 0)
@@ -402,6 +462,8 @@ static int units_load(struct ls_trainer *t, struct ls_error *error)
             exchange_renew(t, unit);
         unit->step = w->server ? outer->step : plan->step;
         unit->samples = w->server ? outer->samples : plan->samples;
+        if (!status && has && w->delay > 0 && !plan->met)
+            status = deltas_read(t, k, error);
         if (!status && !has)
             status = ls_state_publish(unit, error);
         if (!status)
@@ -486,18 +548,19 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
     int status = ls_broadcast(t->whole, plan, sizeof *plan, LS_U8, 0, error);
     if (status || !plan->found)
         return status;
+    w->begin = plan->met ? plan->outer_step - w->interval : plan->outer_step;
     status = ls_comm_agree(t->whole, notes_take(t, &damage), &damage);
     if (!status)
         status = ls_comm_agree(t->whole, units_load(t, &damage), &damage);
     if (status == LS_ECKPT) {
         ls_log(ls_comm_rank(t->whole) == 0 ? t->log : NULL, LS_LOG_WARNING,
                "what workers kept when a rank died is damaged, and left out: %s", damage.text);
+        exchange_deltas_drop(w);
         *plan = (struct rescue){0};
         return LS_OK;
     }
     if (status)
         return ls_error_set(error, status, "%s", damage.text);
-    w->begin = plan->met ? plan->outer_step - w->interval : plan->outer_step;
     w->base = plan->base;
     w->start = plan->start;
     w->told = w->begin;

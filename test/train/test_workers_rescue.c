@@ -3,7 +3,10 @@
  * on one rank gives every step as RUN/members has it. Under a launcher this program is one rank; by
  * itself it starts itself under mpirun.
  *
- * Broken twins: a worker that was lost has a part in the mean; a loss that is not recorded. */
+ * With async.delay the rank dies before the deltas leave, or while they are on their way.
+ *
+ * Broken twins: a worker that was lost has a part in the mean; a loss that is not recorded; deltas
+ * that are those of a later step. */
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
@@ -27,12 +30,22 @@ static const char *program;
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-/* "kill MOMENT GROUP OUTER DIRECTORY": the group's first rank dies there; or "goon", and no step
- * before that outer step is to be computed. */
+/* "kill MOMENT GROUP OUTER RECIPE DIRECTORY": the group's first rank dies there; or "goon", and no
+ * step before that outer step is to be computed. */
 static struct {
     char what[16], moment[16], directory[512];
-    int group, outer;
+    int group, outer, recipe;
 } mode;
+
+/* Each meets every INTERVAL steps. */
+enum { AT_ONCE, DELAYED, STREAMED, INT8 };
+static const char *const recipes[] = {
+    [AT_ONCE] = "async.sync_every=2",
+    [DELAYED] = "async.sync_every=2 async.delay=1",
+    [STREAMED] = "async.sync_every=4 async.fragments=2 async.delay=1 async.mixing=0.5 "
+                 "async.delta=bf16",
+    [INT8] = "async.sync_every=2 async.delay=1 async.delta=int8",
+};
 
 static int64_t outer_step(const struct ls_trainer *t)
 {
@@ -59,6 +72,8 @@ int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *re
                      struct ls_error *error)
 {
     die_at(t, "step");
+    if (t->workers->ends) /* with a delay deltas are on their way */
+        die_at(t, "behind");
     if (strcmp(mode.what, "kill") != 0 && outer_step(t) < mode.outer)
         return ls_error_set(error, LS_EINVAL, "a step of outer step %ld is computed again",
                             (long)outer_step(t));
@@ -74,6 +89,8 @@ int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
         w->members += w->placed[i] && !w->member[i];
         w->member[i] = w->placed[i];
     }
+    if (!strcmp(mode.what, "late"))
+        exchange_deltas_drop(w);
     return __real_exchange_begin(t, error);
 }
 
@@ -108,16 +125,16 @@ static void say(void *user, enum ls_log_level level, const char *line)
 static int rank_run(struct ls_comm *world, struct ls_error *error)
 {
     const struct ls_log log = {.level_max = LS_LOG_INFO, .write = say};
-    if (sscanf(getenv(MPIRUN_MODE), "%15s %15s %d %d %511s", mode.what, mode.moment, &mode.group,
-               &mode.outer, mode.directory) != 5)
+    if (sscanf(getenv(MPIRUN_MODE), "%15s %15s %d %d %d %511s", mode.what, mode.moment, &mode.group,
+               &mode.outer, &mode.recipe, mode.directory) != 6)
         return ls_error_set(error, LS_EINVAL, "%s: expected what to do, and where",
                             getenv(MPIRUN_MODE));
     int tp = ls_comm_size(world) / WORKERS;
-    struct ls_config config = workers_config(
-        mode.directory,
-        "async.workers=%d async.sync_every=%d train.steps=%d train.save_every=4 log.hash_every=%d "
-        "parallel.workers=%d parallel.tp=%d train.resume=auto",
-        WORKERS, INTERVAL, STEPS, INTERVAL, WORKERS, tp);
+    struct ls_config config =
+        workers_config(mode.directory,
+                       "async.workers=%d %s train.steps=%d train.save_every=4 log.hash_every=%d "
+                       "parallel.workers=%d parallel.tp=%d train.resume=auto",
+                       WORKERS, recipes[mode.recipe], STEPS, INTERVAL, WORKERS, tp);
     int status = ls_run(&config, world, &log, NULL, error);
     if (status != LS_ECOMM)
         return status;
@@ -129,11 +146,13 @@ static int rank_run(struct ls_comm *world, struct ls_error *error)
 
 static char output[16384];
 
+static int recipe;
+
 static void job(const char *directory, int tp, const char *what, const char *moment, int group,
                 int outer)
 {
     char line[700];
-    snprintf(line, sizeof line, "%s %s %d %d %s", what, moment, group, outer, directory);
+    snprintf(line, sizeof line, "%s %s %d %d %d %s", what, moment, group, outer, recipe, directory);
     int code = mpirun(program, WORKERS * tp, line, output, sizeof output);
     if (code)
         fail_msg("%s at %s: the job ended with %d:\n%s", what, moment, code, output);
@@ -145,16 +164,30 @@ static const struct loss {
     const char *moment;
     int group, outer, tp, from;
     const char *line;
+    int recipe;
 } losses[] = {
-    {"wait", 0, 3, 1, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"0\"}\n"},
-    {"end", 2, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"2\"}\n"},
-    {"step", 1, 1, 2, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"lost\": \"1\"}\n"},
-    {"begin", 2, 4, 1, 5, "{\"outer_step\": 4, \"workers\": \"0-2\", \"lost\": \"2\"}\n"},
-    {"save", 1, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"1\"}\n"},
-    {"next", 1, 2, 1, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"renewed\": \"1\"}\n"},
-    {"next", 0, 3, 1, 3, ""}, /* behind a checkpoint: nothing is lost */
+    {"wait", 0, 3, 1, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"0\"}\n", AT_ONCE},
+    {"end", 2, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"2\"}\n", AT_ONCE},
+    {"step", 1, 1, 2, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"lost\": \"1\"}\n", AT_ONCE},
+    {"begin", 2, 4, 1, 5, "{\"outer_step\": 4, \"workers\": \"0-2\", \"lost\": \"2\"}\n", AT_ONCE},
+    {"save", 1, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"1\"}\n",
+     AT_ONCE},
+    {"next", 1, 2, 1, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"renewed\": \"1\"}\n",
+     AT_ONCE},
+    {"next", 0, 3, 1, 3, "", AT_ONCE}, /* behind a checkpoint: nothing is lost */
+};
+/* The same with a delay. */
+static const struct loss late_losses[] = {
+    {"behind", 1, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"lost\": \"1\"}\n",
+     STREAMED},
+    {"step", 0, 3, 1, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"0\"}\n", DELAYED},
+    {"begin", 2, 1, 1, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"lost\": \"2\"}\n", STREAMED},
+    {"behind", 0, 4, 2, 5, "{\"outer_step\": 4, \"workers\": \"0-2\", \"lost\": \"0\"}\n", DELAYED},
+    {"wait", 1, 3, 2, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"1\"}\n", STREAMED},
+    {"end", 2, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"2\"}\n", DELAYED},
 };
 enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 2 };
+enum { LATE = sizeof late_losses / sizeof *late_losses, LATE_FEW = 1 };
 
 static void run_remove(const char *directory)
 {
@@ -166,6 +199,7 @@ static void run_remove(const char *directory)
 static void lose(const char *directory, const struct loss *loss, const char *then)
 {
     run_remove(directory);
+    recipe = loss->recipe;
     job(directory, loss->tp, "kill", loss->moment, loss->group, loss->outer);
     int kept = 0;
     for (const char *at = output; (at = strstr(at, LS_MEMBERS_KEPT)); at++)
@@ -221,6 +255,43 @@ CASE(test_a_lost_worker_in_the_mean_is_seen)
     assert_false(workers_audit(*state, STEPS).equal);
 }
 
+CASE(test_deltas_on_their_way_stay)
+{
+    mpirun_or_skip();
+    for (int i = 0; i < (check_all() ? LATE : LATE_FEW); i++) {
+        lose(*state, &late_losses[i], "goon");
+        expect_members(*state, late_losses[i].line);
+        workers_expect_audit(*state, STEPS, STEPS / INTERVAL);
+    }
+}
+
+/* Twin: deltas are taken where the steps behind them are done. */
+CASE(test_deltas_of_a_later_step_are_seen)
+{
+    mpirun_or_skip();
+    if (!check_all())
+        skip();
+    lose(*state, &late_losses[0], "late");
+    expect_members(*state, late_losses[0].line);
+    assert_false(workers_audit(*state, STEPS).equal);
+}
+
+/* The scale of int8 deltas is of all workers: the run goes on from the newest checkpoint, of which
+ * there is none. */
+CASE(test_int8_deltas_on_their_way_are_not_kept)
+{
+    mpirun_or_skip();
+    if (!check_all())
+        skip();
+    run_remove(*state);
+    recipe = INT8;
+    job(*state, 1, "kill", "behind", 1, 2);
+    assert_null(strstr(output, LS_MEMBERS_KEPT));
+    job(*state, 1, "goon", "-", -1, 1);
+    expect_members(*state, "");
+    workers_expect_audit(*state, STEPS, STEPS / INTERVAL);
+}
+
 /* Two deaths, of which the second comes before a checkpoint makes RUN/rescue needless. */
 CASE(test_a_second_death)
 {
@@ -228,6 +299,7 @@ CASE(test_a_second_death)
     if (!check_all())
         skip();
     run_remove(*state);
+    recipe = AT_ONCE;
     job(*state, 1, "kill", "wait", 0, 1);
     job(*state, 1, "kill", "step", 2, 2);
     job(*state, 1, "goon", "-", -1, 3);
@@ -242,6 +314,7 @@ CASE(test_a_worker_that_cannot_be_kept)
 {
     mpirun_or_skip();
     run_remove(*state);
+    recipe = AT_ONCE;
     char line[700];
     snprintf(line, sizeof line, "mkdir -p '%s' && touch '%s/0002'",
              scratch_path(*state, "run/rescue/workers"),
