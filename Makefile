@@ -251,6 +251,8 @@ $(BUILD)/test/train/test_server_clock: private LDFLAGS_BASE += $(call wrap,serve
 # In this one a rank is killed before, in and behind a meeting, and a worker that is lost adds its delta.
 $(BUILD)/test/train/test_workers_rescue: private LDFLAGS_BASE += $(call wrap,step_once exchange_begin exchange_wait \
 	exchange_end members_next workers_save)
+# In this one a group of workers forgets who is before it.
+$(BUILD)/test/train/test_workers_admitted: private LDFLAGS_BASE += $(call wrap,workers_shift)
 # In this one a worker stops or is killed at its gradient.
 $(BUILD)/test/train/test_server_mpi: private LDFLAGS_BASE += $(call wrap,server_gradient)
 $(BUILD)/test/train/test_server_rescue: private LDFLAGS_BASE += $(call wrap,server_gradient server_pack \

@@ -143,7 +143,7 @@ static int tiers_open(struct ls_trainer *t, struct ls_error *error)
         const struct ls_tier_options options = {.kind = (enum ls_tier_kind)kind,
                                                 .bytes = t->plan.tiers[kind],
                                                 .folder = t->config.memory.file,
-                                                .rank = ls_comm_rank(t->world)};
+                                                .rank = ls_comm_rank(t->whole)};
         if (options.bytes > 0 && t->ops.idle)
             status = ls_tier_idle_new(options.kind, options.bytes, &t->memory.tiers[kind], error);
         else if (options.bytes > 0)

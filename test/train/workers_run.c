@@ -119,11 +119,14 @@ static struct workers_told told_of(const struct ls_step_report *r)
     return told;
 }
 
-static int step(struct ls_trainer *t, struct workers_run *run, bool first, struct ls_error *error)
+/* running: NULL, or that of the trainer. */
+static int step(struct ls_trainer *t, struct ls_running *running, struct workers_run *run,
+                bool first, struct ls_error *error)
 {
     struct ls_step_report report;
     struct ls_digest digest;
-    int status = ls_trainer_step(t, &report, error);
+    int status =
+        running ? ls_run_step(running, NULL, &report, error) : ls_trainer_step(t, &report, error);
     struct ls_eval_report evaluation = {0};
     bool meets = ls_trainer_meets(t);
     if (!status && meets)
@@ -155,11 +158,28 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
     if (!status && first)
         run->first = (int)ls_trainer_steps(t);
     while (!status && ls_trainer_steps(t) < run->steps)
-        status = step(t, run, first, error);
+        status = step(t, NULL, run, first, error);
     if (!status && run->save)
         status = ls_trainer_save(t, error);
     ls_trainer_free(t);
     return status;
+}
+
+static int whole_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct workers_run *run = user;
+    struct ls_running *running = NULL;
+    bool first = ls_comm_rank(world) == 0;
+    const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = say, .user = run};
+    int status = ls_run_open(&run->config, world, first ? &log : NULL, NULL, &running, error);
+    struct ls_trainer *t = running ? ls_run_trainer(running) : NULL;
+    if (!status && first)
+        run->first = (int)ls_trainer_steps(t);
+    while (!status && !ls_run_ended(running) && ls_trainer_steps(t) < run->steps)
+        status = step(t, running, run, first, error);
+    if (!status && first)
+        run->steps = (int)ls_trainer_steps(t);
+    return ls_run_close(running, status, error);
 }
 
 int workers_run(struct workers_run *run)
@@ -167,7 +187,8 @@ int workers_run(struct workers_run *run)
     if (run->steps == 0)
         run->steps = (int)run->config.train.steps;
     assert_true(run->steps <= WORKERS_STEPS_MAX);
-    return ls_world_run((int)ls_config_ranks(&run->config), body, run, &run->error);
+    return ls_world_run((int)ls_config_ranks(&run->config), run->whole ? whole_body : body, run,
+                        &run->error);
 }
 
 void workers_run_well(struct workers_run *run)

@@ -38,9 +38,10 @@ struct workers_run {
     struct ls_config config;
     /* Called on each rank, once the trainer is there. */
     void (*made)(struct ls_trainer *trainer);
+    bool whole;        /* as ls_run does it, with its records and checkpoints; saves and resumes */
     bool resume, save; /* first, last */
     bool evaluate;     /* at each meeting */
-    int steps;         /* to run to; 0: train.steps */
+    int steps;         /* to run to; 0: train.steps. Of a whole run then: how far it came */
     /* Results, of rank 0. */
     int first; /* steps that were done when it began */
     struct workers_told told[WORKERS_STEPS_MAX];
