@@ -30,7 +30,8 @@ struct data_corpus {
     bool is_jsonl;
     struct ls_text lines; /* JSONL: bytes read; [lines_at, count) not yet used */
     size_t lines_at;
-    bool lines_end; /* the source has no more */
+    bool lines_end;  /* the source has no more */
+    bool text_begun; /* not JSONL: some of it was read */
     long long line_number;
     struct data_found found;
 };
@@ -60,8 +61,14 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
-                      struct ls_error *error);
+struct folder {
+    dev_t device;
+    ino_t inode;
+    int depth;
+    const struct folder *above; /* NULL: given by the user */
+};
+static int add_folder(struct data_corpus *corpus, const char *path, const struct stat *about,
+                      const struct folder *above, struct ls_error *error);
 
 static int absent(const char *path, struct ls_error *error)
 {
@@ -73,23 +80,23 @@ static int absent(const char *path, struct ls_error *error)
     return status;
 }
 
-/* named: given by the user, so it must be there; jsonl:PATH says what is in it. Links to folders
- * are followed only then: within a folder they may lead round in circles. */
-static int add_input(struct data_corpus *corpus, const char *path, bool named, int depth,
+/* in: the folder that it lies in; NULL: given by the user, so it must be there, and jsonl:PATH says
+ * what is in it. */
+static int add_input(struct data_corpus *corpus, const char *path, const struct folder *in,
                      struct ls_error *error)
 {
     static const char mark[] = "jsonl:";
-    struct stat file, link;
-    bool jsonl = named && strncmp(path, mark, sizeof mark - 1) == 0;
+    struct stat file;
+    bool jsonl = !in && strncmp(path, mark, sizeof mark - 1) == 0;
     path += jsonl ? sizeof mark - 1 : 0;
-    if (stat(path, &file) != 0 || lstat(path, &link) != 0)
+    if (stat(path, &file) != 0)
         return absent(path, error);
     if (S_ISDIR(file.st_mode) && jsonl)
         return ls_error_set(error, LS_EINVAL, "input jsonl:%.400s: expected a file, not a folder",
                             path);
     if (S_ISDIR(file.st_mode))
-        return named || !S_ISLNK(link.st_mode) ? add_folder(corpus, path, depth, error) : LS_OK;
-    if (!named && !S_ISREG(file.st_mode))
+        return add_folder(corpus, path, &file, in, error);
+    if (in && !S_ISREG(file.st_mode))
         return LS_OK;
     char *copy = strdup(path);
     if (!copy)
@@ -97,25 +104,31 @@ static int add_input(struct data_corpus *corpus, const char *path, bool named, i
     return add_path(corpus, copy, jsonl, error);
 }
 
-static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
-                      struct ls_error *error)
+/* Links are followed, but not one that leads back to a folder above it. */
+static int add_folder(struct data_corpus *corpus, const char *path, const struct stat *about,
+                      const struct folder *above, struct ls_error *error)
 {
-    if (depth > FOLDERS_DEEP_MAX)
-        return ls_error_set(error, LS_EDATA, "input %s: folders are nested more than %d deep",
-                            folder, FOLDERS_DEEP_MAX);
+    const struct folder folder = {about->st_dev, about->st_ino, above ? above->depth + 1 : 0,
+                                  above};
+    for (; above; above = above->above)
+        if (above->device == folder.device && above->inode == folder.inode)
+            return LS_OK;
+    if (folder.depth > FOLDERS_DEEP_MAX)
+        return ls_error_set(error, LS_EDATA, "input %s: folders are nested more than %d deep", path,
+                            FOLDERS_DEEP_MAX);
     struct dirent **entries;
-    int count = scandir(folder, &entries, visible, by_bytes), status = LS_OK;
+    int count = scandir(path, &entries, visible, by_bytes), status = LS_OK;
     if (count < 0)
-        return ls_error_errno(error, errno, "input %s", folder);
+        return ls_error_errno(error, errno, "input %s", path);
     for (int i = 0; i < count; i++) {
-        char *path = NULL;
-        if (!status && asprintf(&path, "%s/%s", folder, entries[i]->d_name) < 0) {
-            path = NULL;
+        char *inside = NULL;
+        if (!status && asprintf(&inside, "%s/%s", path, entries[i]->d_name) < 0) {
+            inside = NULL;
             status = ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
         }
         if (!status)
-            status = add_input(corpus, path, false, depth + 1, error);
-        free(path);
+            status = add_input(corpus, inside, &folder, error);
+        free(inside);
         free(entries[i]);
     }
     free(entries);
@@ -132,7 +145,7 @@ int data_corpus_open(const struct data_corpus_config *config, struct data_corpus
     corpus->config = *config;
     int status = LS_OK;
     for (int i = 0; i < config->count && !status; i++)
-        status = add_input(corpus, config->inputs[i], true, 0, error);
+        status = add_input(corpus, config->inputs[i], NULL, error);
     if (status) {
         data_corpus_close(corpus);
         return status;
@@ -190,6 +203,43 @@ static int source_read(struct data_corpus *corpus, char *out, size_t want, size_
     return LS_OK;
 }
 
+/* Whether the first two lines of a text are records. */
+static bool is_records(const char *text, size_t length, const char *key)
+{
+    struct ls_text line = {0}, value = {0};
+    int records = 0;
+    while (records < 2 && length > 0) {
+        const char *end = memchr(text, '\n', length);
+        size_t here = end ? (size_t)(end - text) : length;
+        line.count = value.count = 0;
+        if (data_text_put(&line, text, here, NULL) ||
+            data_record_text(line.bytes, here, key, &value, NULL))
+            break;
+        records++;
+        text += here + (end ? 1 : 0);
+        length -= here + (end ? 1 : 0);
+    }
+    ls_text_release(&line);
+    ls_text_release(&value);
+    return records == 2;
+}
+
+/* Data sets lie in files NAME.json.gz too, which as texts would be a document each. */
+static int records_check(struct data_corpus *corpus, const char *text, size_t length,
+                         struct ls_error *error)
+{
+    bool first = !corpus->text_begun;
+    corpus->text_begun = true;
+    const char *path = corpus->inputs[corpus->at].path, *key = corpus->config.json_key;
+    if (!first || !is_records(text, length, key))
+        return LS_OK;
+    return ls_error_set(error, LS_EDATA,
+                        "%.300s: its lines are JSON objects with the key \"%s\", but its name does "
+                        "not end in .jsonl, .jsonl.gz or .jsonl.zst, so all of it would be one "
+                        "document: rename it, or give jsonl:%.300s",
+                        path, key, path);
+}
+
 static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *out,
                      enum data_part *part, struct ls_error *error)
 {
@@ -197,6 +247,8 @@ static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *ou
     int status = data_text_reserve(out, want, error);
     if (!status)
         status = source_read(corpus, out->bytes + out->count, want, &got, error);
+    if (!status)
+        status = records_check(corpus, out->bytes + out->count, got, error);
     if (status)
         return status;
     out->count += got;
@@ -374,7 +426,7 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
                                     "NAME.jsonl",
                                     corpus->inputs[corpus->at].path);
             corpus->lines.count = corpus->lines_at = 0;
-            corpus->lines_end = false;
+            corpus->lines_end = corpus->text_begun = false;
             corpus->line_number = 0;
             corpus->found.line.count = 0;
             status = corpus->is_jsonl ? skip_mark(corpus, error) : LS_OK;

@@ -20,6 +20,7 @@ struct data_source {
     unsigned char *packed; /* zstd: [PACKED_BYTES] */
     ZSTD_inBuffer input;
     size_t frame_left; /* zstd: 0 at the end of a frame */
+    bool begun;        /* plain: some of it was read */
 };
 
 static int open_gzip(struct data_source *source, struct ls_error *error)
@@ -56,6 +57,24 @@ static int name_check(const char *path, struct ls_error *error)
                 "%s: %s files are not read: expected text or JSON lines, plain, .gz "
                 "or .zst (tools/parquet_to_jsonl.py makes them of Parquet)",
                 path, others[i]);
+    return LS_OK;
+}
+
+/* Taken as they stand, the packed bytes would be text. */
+static int packed_check(const struct data_source *source, const void *bytes, size_t count,
+                        struct ls_error *error)
+{
+    static const struct {
+        const char *bytes, *name, *ending;
+    } kinds[] = {{"\x1f\x8b\x08", "gzip", ".gz"}, {"\x28\xb5\x2f\xfd", "Zstandard", ".zst"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t length = strlen(kinds[i].bytes);
+        if (count >= length && memcmp(bytes, kinds[i].bytes, length) == 0)
+            return ls_error_set(error, LS_EDATA,
+                                "%s: %s data, and its name does not end in %s: rename it, or "
+                                "unpack it first",
+                                source->path, kinds[i].name, kinds[i].ending);
+    }
     return LS_OK;
 }
 
@@ -113,7 +132,9 @@ static int read_plain(struct data_source *source, void *buffer, size_t bytes, si
     if (n < 0)
         return ls_error_errno(error, errno, "%s: cannot be read", source->path);
     *got = (size_t)n;
-    return LS_OK;
+    bool first = !source->zstd && !source->begun;
+    source->begun = true;
+    return first ? packed_check(source, buffer, *got, error) : LS_OK;
 }
 
 static int read_gzip(struct data_source *source, void *buffer, size_t bytes, size_t *got,

@@ -150,11 +150,12 @@ CASE_WITH(test_folders_are_sorted_and_deep, setup, support_teardown)
     input("B/q.txt", "Bq");
     input(".hidden", "no");
     assert_int_equal(symlink("..", support_path("in/a/up")), 0);
+    assert_int_equal(symlink("../B", support_path("in/a/side")), 0);
     char in[300];
     snprintf(in, sizeof in, "%s/in", support_folder);
     const char *inputs[] = {in};
     struct ls_prepare_config config = config_of(inputs, 1);
-    assert_train(&config, "Bq|a10|a2|z|");
+    assert_train(&config, "Bq|a10|a2|Bq|z|");
 }
 
 static const char *pack_gzip(const char *name, const char *text, size_t cut)
@@ -446,6 +447,28 @@ static void refuse_input(const char *path, int code, const char *says)
     assert_refused(&config, code, says);
 }
 
+/* Whoever names JSON lines otherwise would train on one document of braces. */
+CASE_WITH(test_records_under_another_name, setup, support_teardown)
+{
+    static const char records[] = "{\"text\":\"a\", \"n\":1}\r\n{\"n\":2, \"text\":\"b\"}";
+    const char *path = input("c4.json", records);
+    char marked[320];
+    snprintf(marked, sizeof marked, "jsonl:%s", path);
+    refuse_input(path, LS_EDATA, "c4.json: its lines are JSON objects with the key \"text\"");
+    refuse_input(pack_gzip("c4.json.gz", records, 0), LS_EDATA, "c4.json.gz: its lines are JSON");
+    const char *inputs[] = {marked};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    assert_train(&config, "a|b|");
+    static const char *const texts[] = {"{\"text\":\"a\"}\n", "{\"text\":\"a\"}\n{\n}",
+                                        "{\"x\":\"a\"}\n{\"x\":\"a\"}\n", "\n\nab"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[64];
+        inputs[0] = input("one.json", texts[i]);
+        snprintf(want, sizeof want, "%s|", texts[i]);
+        assert_train(&config, want);
+    }
+}
+
 CASE_WITH(test_bad_inputs, setup, support_teardown)
 {
     refuse_input(input("empty.txt", ""), LS_EDATA, "empty corpus");
@@ -462,6 +485,10 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
     refuse_input(input("a.zst", ""), LS_EDATA, "Zstandard data truncated");
     refuse_input(input("a.parquet", "PAR1"), LS_EDATA, "a.parquet: .parquet files are not read");
     remove(support_path("in/a.parquet"));
+    rename(pack_gzip("b.gz", "packed", 0), support_path("in/b.gzip"));
+    refuse_input(support_path("in/b.gzip"), LS_EDATA, "b.gzip: gzip data, and its name");
+    rename(pack_zstd("b.zst", "packed", 0), support_path("in/b.jsonl"));
+    refuse_input(support_path("in/b.jsonl"), LS_EDATA, "b.jsonl: Zstandard data, and its name");
     refuse_input(pack_gzip("t.gz", "some text that is packed", 6), LS_EDATA, "t.gz: gzip data");
     refuse_input(pack_zstd("t.zst", "some text that is packed", 3), LS_EDATA, "truncated");
     remove(support_path("in/absent"));
