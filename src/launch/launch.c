@@ -518,12 +518,31 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     return status;
 }
 
+/* A job that is started again goes on from the run's newest checkpoint, so it would not go back. */
+static int resume_check(const struct ls_config *config, struct ls_error *error)
+{
+    const char *path = config->train.resume;
+    char of[PATH_MAX], run[PATH_MAX], out[PATH_MAX], newest[PATH_MAX], there[PATH_MAX];
+    if (ls_config_resume_path(config) != path || ls_checkpoint_run(path, of, NULL) ||
+        !realpath(of, run) || !realpath(config->train.out, out) || strcmp(run, out) ||
+        ls_checkpoint_newest(out, newest, NULL) || !realpath(path, there) ||
+        !strcmp(newest, there) || !strcmp(out, there))
+        return LS_OK;
+    return ls_config_reject(
+        config, LS_ECONFIG, "train.resume", error,
+        "this run has the newer %.300s, from which a job goes on: leave train.resume out. To go "
+        "back, start `lockstep train` with it once, which sets the newer ones aside",
+        newest);
+}
+
 int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 {
     struct ls_config config = *launch->config;
     struct launcher l = {.launch = launch, .config = &config};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    int status = hosts_open(&l, error);
+    int status = resume_check(&config, error);
+    if (!status)
+        status = hosts_open(&l, error);
     if (!status)
         status = wanted_find(&l, error);
     if (!status)

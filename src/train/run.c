@@ -465,9 +465,22 @@ static int peak_given(struct ls_running *run, struct ls_error *error)
 }
 
 /* Local, on rank 0. */
+static int go_back(struct ls_running *run, struct ls_error *error)
+{
+    int later;
+    int status = run_folder_go_back(run->config, ls_trainer_steps(run->trainer), &run->events.log,
+                                    &later, error);
+    if (later > 0)
+        second_copy_went_back(run->copy);
+    return status;
+}
+
+/* Local, on rank 0. */
 static int writer_open(struct ls_running *run, bool resumed, struct ls_error *error)
 {
     int status = run_folder_stays(&run->lock, run->config, error);
+    if (!status && strcmp(run->config->train.resume, "auto"))
+        status = go_back(run, error);
     if (!status)
         status = folder_fill(run, resumed, error);
     if (!status)

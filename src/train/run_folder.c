@@ -5,6 +5,9 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/device/tier.h>
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int run_folder_find(const struct ls_lock *lock, char *out, const struct ls_log *log, bool *in_place,
@@ -68,4 +71,44 @@ void run_folder_sweep(const struct ls_config *config, const struct ls_log *log)
                ls_counted(tiers, "offload file").text);
     if (ls_checkpoint_prune(out, 0, -1, &error)) /* those of checkpoints */
         ls_log(log, LS_LOG_WARNING, "%s", error.text);
+}
+
+struct going_back {
+    int64_t step;
+    int count;
+};
+
+static int later_set_aside(void *user, const char *directory, struct ls_error *error)
+{
+    struct going_back *back = user;
+    char aside[PATH_MAX];
+    if (strtoll(strrchr(directory, '-') + 1, NULL, 10) <= back->step)
+        return LS_OK;
+    if (snprintf(aside, sizeof aside, "%s.old", directory) >= (int)sizeof aside)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", directory);
+    ls_directory_remove(aside);
+    if (rename(directory, aside))
+        return ls_error_errno(error, errno, "%s: cannot be renamed to %s", directory, aside);
+    back->count++;
+    return LS_OK;
+}
+
+int run_folder_go_back(const struct ls_config *config, int64_t step, const struct ls_log *log,
+                       int *count, struct ls_error *error)
+{
+    struct going_back back = {.step = step};
+    int workers = config->async.mode == LS_CONFIG_SYNC ? 0 : (int)ls_config_workers(config);
+    char run[PATH_MAX];
+    int status = ls_checkpoint_each(config->train.out, later_set_aside, &back, error);
+    *count = back.count;
+    for (int worker = 0; worker < workers && !status; worker++) {
+        snprintf(run, sizeof run, "%s/workers/%04d", config->train.out, worker);
+        status = ls_checkpoint_each(run, later_set_aside, &back, error);
+    }
+    if (!status && *count > 0)
+        ls_log(log, LS_LOG_WARNING,
+               "%s: %s of steps behind %lld set aside, as step-*.old: the run computes these steps "
+               "again. Remove them if you do not need them",
+               config->train.out, ls_counted(*count, "checkpoint").text, (long long)step);
+    return status;
 }

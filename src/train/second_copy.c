@@ -33,6 +33,8 @@ struct second_copy {
     char owner[LS_PLACE_OWNER_BYTES]; /* the run, whose the place is to be; "" before it is known */
     pthread_t thread;
     bool running;
+    bool back;                   /* the run went back: no later copy is of its steps */
+    int64_t keep;                /* train.keep */
     struct ls_progress progress; /* of the thread */
     pthread_mutex_t lock;        /* of what follows */
     pthread_cond_t changed;
@@ -91,7 +93,8 @@ static bool is_gone(const char *run_directory, int64_t step)
 }
 
 /* What the run no longer has leaves the place too, but for its newest copy. A run whose folder
- * cannot be read has lost its checkpoints, and not removed them. */
+ * cannot be read has lost its checkpoints, and not removed them; so has one that has fewer than it
+ * keeps, which are those of earlier steps. */
 static int copies_prune(struct second_copy *copy, const struct job *job, int part,
                         struct ls_error *error)
 {
@@ -106,8 +109,9 @@ static int copies_prune(struct second_copy *copy, const struct job *job, int par
         return status;
     status = part_place(copy, part, &place, error);
     status = status ? status : ls_place_list(place, &steps, &count, error);
-    for (size_t i = 1; i < count && !status; i++)
-        if (steps[i] != job->step && is_gone(run, steps[i]))
+    for (size_t i = copy->back ? 0 : 1; i < count && !status; i++)
+        if ((steps[i] > job->step || (steps[i] < job->step && local >= copy->keep)) &&
+            is_gone(run, steps[i]))
             status = ls_place_remove(place, steps[i], error);
     free(steps);
     return status;
@@ -409,6 +413,12 @@ void second_copy_own(struct second_copy *copy, const char *run)
         snprintf(copy->owner, sizeof copy->owner, "%s", run);
 }
 
+void second_copy_went_back(struct second_copy *copy)
+{
+    if (copy)
+        copy->back = true;
+}
+
 static int begins_anew(const struct second_copy *copy, struct ls_error *error)
 {
     int64_t *steps;
@@ -442,12 +452,27 @@ static int name_take(const struct second_copy *copy, const struct ls_config *con
     return ls_run_token_write(config->train.out, &token, error);
 }
 
+/* What takes the run's folder would take the copies too. */
+static int apart(const char *where, const char *run, struct ls_error *error)
+{
+    char place[PATH_MAX], folder[PATH_MAX];
+    if (ls_url_is(where) || !realpath(where, place) || !realpath(run, folder))
+        return LS_OK;
+    size_t length = strlen(folder);
+    if (strncmp(place, folder, length) || (place[length] && place[length] != '/'))
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG,
+                        "it is in the run's own folder: name a directory on another disk");
+}
+
 static int look(struct second_copy *copy, const struct ls_config *config, const struct ls_log *log,
                 struct ls_error *error)
 {
     int64_t newest = -1;
     bool fetched;
-    int status = strcmp(config->train.resume, "never") ? LS_OK : begins_anew(copy, error);
+    int status = apart(copy->where, config->train.out, error);
+    if (!status && !strcmp(config->train.resume, "never"))
+        status = begins_anew(copy, error);
     status = status ? status : name_take(copy, config, error);
     for (int part = 0; part < copy->parts && !status; part++) {
         struct ls_place *place;
@@ -479,6 +504,7 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
         return ls_error_set(error, LS_ENOMEM, "no memory to copy checkpoints");
     }
     copy->parts = parts;
+    copy->keep = config->train.keep;
     pthread_mutex_init(&copy->lock, NULL);
     ls_condition_init(&copy->changed);
     snprintf(copy->where, sizeof copy->where, "%s", config->checkpoint.also);

@@ -19,6 +19,8 @@ void second_copy_own(struct second_copy *copy, const char *run);
  * False where the newest is sound after all, or no copy is. Before anything was committed. */
 bool second_copy_restore(struct second_copy *copy, const struct ls_config *config,
                          const struct ls_log *log);
+/* The run went back to an earlier checkpoint: copies of later ones leave with the next copy. */
+void second_copy_went_back(struct second_copy *copy);
 /* A checkpoint of run_directory is complete: it is copied next. One that still waits is skipped. */
 void second_copy_committed(struct second_copy *copy, const char *run_directory, int64_t step);
 /* Takes what became of the oldest copy that was not asked for yet; false if there is none. */

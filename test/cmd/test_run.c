@@ -312,6 +312,41 @@ CASE(test_a_start_without_a_checkpoint_keeps_its_arithmetic)
     expect_arithmetic("killed", "fma");
 }
 
+/* A run goes back: no later start takes a checkpoint of the steps that it left, nor a copy. */
+CASE(test_it_goes_back)
+{
+    static const char *const modes[] = {"",
+                                        "async.mode=diloco async.workers=2 async.sync_every=2 "};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        setenv("B", modes[i], 1);
+        expect("rm -rf back also; $L train $C $B train.out=back train.steps=6 train.save_every=2 "
+               "train.keep=9 checkpoint.also=also && cp -r back straight",
+               0, "hash");
+        expect("$L launch --ranks 1 $C $B train.out=back train.steps=6 "
+               "train.resume=straight/../back/checkpoints/step-00000002",
+               2, "back/checkpoints/step-00000006, from which a job goes on");
+        expect("$L train $C $B train.out=back train.steps=4 train.save_every=2 train.keep=9 "
+               "train.resume=back/checkpoints/step-00000002 checkpoint.also=also",
+               0, "2 checkpoints of steps behind 2 set aside");
+        expect("for d in back also; do find $d -name 'step-*0[46]*' | sort; done", 0,
+               *modes[i] ? "back/checkpoints/step-00000004\n"
+                           "back/checkpoints/step-00000004.old\n"
+                           "back/checkpoints/step-00000006.old\n"
+                           "back/workers/0000/checkpoints/step-00000004\n"
+                         : "back/checkpoints/step-00000004\n"
+                           "back/checkpoints/step-00000004.old\n"
+                           "back/checkpoints/step-00000006.old\n"
+                           "also/step-00000004\n");
+        assert_null(strstr(output, "step-00000006\n"));
+        expect("$L train $C $B train.out=back train.steps=6 train.save_every=2 train.resume=auto "
+               "train.keep=9 checkpoint.also=also && $L diff straight back",
+               0, "(step 4)");
+        expect("for s in 1 2 3 4 5 6; do grep -c \"\\\"step\\\": $s, .*loss_bits\" "
+               "back/metrics.jsonl; done | tr -d '\n'; rm -r straight",
+               0, "111111");
+    }
+}
+
 /* A run begins from another's checkpoint once, and then goes on from its own. */
 CASE(test_it_begins_from_another)
 {

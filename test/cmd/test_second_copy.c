@@ -98,6 +98,20 @@ CASE(test_a_directory_has_what_the_disk_lost)
     check_loss("d", "copies-d", "true", "going on from d/checkpoints/step-00000008");
 }
 
+/* The run has one checkpoint again, and the place has more: they were not removed but lost. */
+CASE(test_a_loss_takes_no_copy)
+{
+    expect("$L train $C train.out=l train.steps=8 checkpoint.also=copies-l " SAVES, 0, "hash");
+    expect("rm -r l/checkpoints && $L train $C train.out=l train.steps=8 train.resume=auto "
+           "checkpoint.also=copies-l " SAVES,
+           0, "step 8 was fetched");
+    assert_int_equal(matches("copies-l/step-*"), 2);
+    expect(
+        "$L train $C train.out=l train.steps=10 train.resume=auto checkpoint.also=copies-l " SAVES
+        " && ls -d copies-l/step-* | tr -d '\n'",
+        0, "copies-l/step-00000008copies-l/step-00000010");
+}
+
 CASE(test_a_bucket_has_what_the_disk_lost)
 {
     check_loss("e", BUCKET, "rm -r checkpoints",
@@ -152,6 +166,10 @@ CASE(test_places_that_are_refused)
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=copies-f", code,
            "checkpoint.also = \"copies-f\": this place already holds checkpoints; resume with "
            "train.resume=auto");
+    expect(
+        "mkdir g && $L train $C train.out=g train.steps=2 checkpoint.also=g/checkpoints; code=$?; "
+        "$L train $C train.out=g/../g train.steps=2 checkpoint.also=g && exit 1; exit $code",
+        code, "checkpoint.also = \"g\": it is in the run's own folder");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=no/such", ls_exit_code(LS_EIO),
            "checkpoint.also = \"no/such\"");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3:/bucket", ls_exit_code(LS_EIO),
