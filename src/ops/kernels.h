@@ -123,15 +123,22 @@ struct loss_kernels {
     void (*of[LOSS_OPS])(const struct loss_call *c, int64_t begin, int64_t end);
 };
 
-/* Elements [begin, end) of the update; moments are of update->moment_type. */
+/* The command of an update; moments are of update.moment_type. */
+enum update_op { UPDATE_ADAMW, UPDATE_SGD, UPDATE_LION, UPDATE_OPS };
+struct update_call {
+    enum update_op op;
+    struct ls_update update;
+    union {
+        struct ls_adamw adamw;
+        struct ls_sgd sgd;
+        struct ls_lion lion;
+    } rule;
+    float step_size, inverse_root; /* AdamW's lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step) */
+    void *moment[2];               /* NULL: none */
+};
 struct update_kernels {
-    /* step_size = lr / (1 - beta1^step), inverse_root = 1 / sqrt(1 - beta2^step). */
-    void (*adamw)(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
-                  float inverse_root, void *m, void *v, int64_t begin, int64_t end);
-    void (*sgd)(const struct ls_update *update, const struct ls_sgd *sgd, void *buffer,
-                int64_t begin, int64_t end);
-    void (*lion)(const struct ls_update *update, const struct ls_lion *lion, void *m, int64_t begin,
-                 int64_t end);
+    /* Elements [begin, end) of the update. */
+    void (*of[UPDATE_OPS])(const struct update_call *c, int64_t begin, int64_t end);
     /* Squares of elements [begin, end), exactly. */
     void (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end,
                     struct ls_exact_sum *sum);
@@ -163,12 +170,21 @@ struct delta_kernels {
                 void *out, int64_t begin, int64_t end);
 };
 
+/* The momentum has no master and no compute, the step no gradients and nothing of its own but
+ * scale and orthogonal. */
+enum muon_op { MUON_MOMENTUM, MUON_STEP, MUON_OPS };
+struct muon_call {
+    enum muon_op op;
+    struct ls_update update;
+    struct ls_muon_momentum muon;
+    float scale;
+    void *m;
+    float *direction;
+    const float *orthogonal;
+};
 struct muon_kernels {
     /* Elements [begin, end) of the update. */
-    void (*momentum)(const struct ls_update *update, const struct ls_muon_momentum *muon, void *m,
-                     float *direction, int64_t begin, int64_t end);
-    void (*step)(const struct ls_update *update, float scale, const float *orthogonal,
-                 int64_t begin, int64_t end);
+    void (*of[MUON_OPS])(const struct muon_call *c, int64_t begin, int64_t end);
     void (*scale)(float factor, float *x, int64_t begin, int64_t end);
     /* Rows [begin, end) of n: square = a I + b gram + c square, up to the diagonal. */
     void (*polynomial)(int64_t n, const float *gram, float *square, int64_t begin, int64_t end);

@@ -13,30 +13,11 @@ enum {
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
 
-/* What the two differ in. */
-struct muon_call;
-struct muon_kind {
-    int flops;    /* of an element */
-    double moved; /* of four bytes each, for an element */
-    void (*share)(const struct ls_ops *ops, const struct muon_call *c, int64_t begin, int64_t end);
-};
-
-/* The momentum has no master and no compute, the step no gradients and nothing of its own but
- * scale and orthogonal. */
-struct muon_call {
-    const struct muon_kind *kind;
-    struct ls_update update;
-    struct ls_muon_momentum muon;
-    float scale;
-    void *m;
-    float *direction;
-    const float *orthogonal;
-};
-
 static struct ls_work muon_work(const void *arguments)
 {
     const struct muon_call *c = arguments;
-    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, c->kind->flops, c->kind->moved);
+    bool step = c->op == MUON_STEP;
+    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, step ? 4 : 6, step ? 3.5 : 4);
 }
 
 static void muon_operands(const void *arguments, struct ls_operands *out)
@@ -54,38 +35,24 @@ static void muon_run(struct ls_ops *ops, const void *arguments)
 {
     const struct muon_call *c = arguments;
     OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
-        c->kind->share(ops, c, begin, end);
+        ops->kernels->muon->of[c->op](c, begin, end);
 }
 
 static const struct ops_op muon_op = OPS_OP(struct muon_call, muon_work, muon_operands, muon_run);
 
-static void momentum_share(const struct ls_ops *ops, const struct muon_call *c, int64_t begin,
-                           int64_t end)
-{
-    ops->kernels->muon->momentum(&c->update, &c->muon, c->m, c->direction, begin, end);
-}
-
 void ls_muon_momentum(struct ls_ops *ops, const struct ls_update *update,
                       const struct ls_muon_momentum *muon, void *m, float *direction)
 {
-    static const struct muon_kind kind = {6, 4, momentum_share};
-    struct muon_call call = {&kind, *update, *muon, 0, m, direction, NULL};
+    struct muon_call call = {MUON_MOMENTUM, *update, *muon, 0, m, direction, NULL};
     call.update.master = NULL;
     call.update.compute = NULL;
     ops_submit(ops, &muon_op, &call);
 }
 
-static void step_share(const struct ls_ops *ops, const struct muon_call *c, int64_t begin,
-                       int64_t end)
-{
-    ops->kernels->muon->step(&c->update, c->scale, c->orthogonal, begin, end);
-}
-
 void ls_muon_update(struct ls_ops *ops, const struct ls_update *update, float scale,
                     const float *orthogonal)
 {
-    static const struct muon_kind kind = {4, 3.5, step_share};
-    struct muon_call call = {.kind = &kind, .update = *update, .scale = scale};
+    struct muon_call call = {.op = MUON_STEP, .update = *update, .scale = scale};
     call.orthogonal = orthogonal;
     call.update.gradient = NULL;
     call.update.second = NULL;

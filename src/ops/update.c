@@ -17,33 +17,15 @@ static double power(double base, int64_t exponent)
     return result;
 }
 
-/* What the updates' ops differ in. */
-struct update_call;
-struct update_kind {
-    int flops; /* of an element */
-    void (*share)(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
-                  int64_t end);
-};
-
-struct update_call {
-    const struct update_kind *kind;
-    struct ls_update update;
-    union {
-        struct ls_adamw adamw;
-        struct ls_sgd sgd;
-        struct ls_lion lion;
-    } rule;
-    void *moment[2]; /* NULL: none */
-};
-
 /* Master and moments are read and written; the gradients are read, the rounded copy is written. */
 static struct ls_work update_work(const void *arguments)
 {
+    static const int flops[UPDATE_OPS] = {15, 6, 9}; /* of an element */
     const struct update_call *c = arguments;
     const struct ls_update *update = &c->update;
     int states = (c->moment[0] != NULL) + (c->moment[1] != NULL);
     struct ls_work work =
-        ops_pass(LS_WORK_UPDATE, update->moment_type, update->count, 1, c->kind->flops, 0);
+        ops_pass(LS_WORK_UPDATE, update->moment_type, update->count, 1, flops[c->op], 0);
     double each = (update->second ? 16 : 12) + (update->compute ? 2 : 0) +
                   2.0 * states * (double)ls_dtype_bytes(update->moment_type);
     work.bytes = (double)update->count * each;
@@ -63,55 +45,35 @@ static void update_run(struct ls_ops *ops, const void *arguments)
 {
     const struct update_call *c = arguments;
     OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
-        c->kind->share(ops, c, begin, end);
+        ops->kernels->update->of[c->op](c, begin, end);
 }
 
 static const struct ops_op update_op =
     OPS_OP(struct update_call, update_work, update_operands, update_run);
 
-static void adamw_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
-                        int64_t end)
-{
-    const struct ls_adamw *adamw = &c->rule.adamw;
-    float step_size = (float)(c->update.lr / (1 - power(adamw->beta1, adamw->step)));
-    float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
-    ops->kernels->update->adamw(&c->update, adamw, step_size, inverse_root, c->moment[0],
-                                c->moment[1], begin, end);
-}
-
 void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
                      const struct ls_adamw *adamw, void *m, void *v)
 {
-    static const struct update_kind kind = {15, adamw_share};
+    float step_size = (float)(update->lr / (1 - power(adamw->beta1, adamw->step)));
+    float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
     LS_ASSERT(ops->idle || adamw->step >= 1);
-    ops_submit(ops, &update_op, &(struct update_call){&kind, *update, {.adamw = *adamw}, {m, v}});
-}
-
-static void sgd_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
-                      int64_t end)
-{
-    ops->kernels->update->sgd(&c->update, &c->rule.sgd, c->moment[0], begin, end);
+    ops_submit(ops, &update_op,
+               &(struct update_call){
+                   UPDATE_ADAMW, *update, {.adamw = *adamw}, step_size, inverse_root, {m, v}});
 }
 
 void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
                    void *buffer)
 {
-    static const struct update_kind kind = {6, sgd_share};
     ops_submit(ops, &update_op,
-               &(struct update_call){&kind, *update, {.sgd = *sgd}, {buffer, NULL}});
-}
-
-static void lion_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
-                       int64_t end)
-{
-    ops->kernels->update->lion(&c->update, &c->rule.lion, c->moment[0], begin, end);
+               &(struct update_call){UPDATE_SGD, *update, {.sgd = *sgd}, 0, 0, {buffer, NULL}});
 }
 
 void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
                     void *m)
 {
-    static const struct update_kind kind = {9, lion_share};
-    ops_submit(ops, &update_op, &(struct update_call){&kind, *update, {.lion = *lion}, {m, NULL}});
+    ops_submit(ops, &update_op,
+               &(struct update_call){UPDATE_LION, *update, {.lion = *lion}, 0, 0, {m, NULL}});
 }
 
 /* ---- squares --------------------------------------------------------------------------------- */

@@ -4,32 +4,33 @@
 #include "ops/kern/moments.h"
 #include "ops/kern/update_values.h"
 
-static void momentum(const struct ls_update *update, const struct ls_muon_momentum *muon, void *m,
-                     float *direction, int64_t begin, int64_t end)
+static void momentum(const struct muon_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_update *update = &c->update;
+    bool nesterov = c->muon.nesterov;
     float gradient[BLOCK], m_buffer[BLOCK];
-    float rest = (float)(1.0 - (double)muon->momentum);
+    float rest = (float)(1.0 - (double)c->muon.momentum);
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end);
-        float *restrict m_at = moment_read(update, m, at, n, m_buffer), *out = direction + at;
+        float *restrict m_at = moment_read(update, c->m, at, n, m_buffer), *out = c->direction + at;
         scaled_gradient(update, at, n, gradient);
         for (int64_t i = 0; i < n; i++) {
             float g = gradient[i], kept = m_at[i] + rest * (g - m_at[i]);
             m_at[i] = kept;
-            out[i] = muon->nesterov ? kept + rest * (g - kept) : kept;
+            out[i] = nesterov ? kept + rest * (g - kept) : kept;
         }
-        moment_write(update, 0, m_at, n, m, at);
+        moment_write(update, 0, m_at, n, c->m, at);
     }
 }
 
-static void step(const struct ls_update *update, float scale, const float *orthogonal,
-                 int64_t begin, int64_t end)
+static void step(const struct muon_call *c, int64_t begin, int64_t end)
 {
-    float decay = update->lr * update->weight_decay, size = update->lr * scale;
+    const struct ls_update *update = &c->update;
+    float decay = update->lr * update->weight_decay, size = update->lr * c->scale;
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end);
         float *restrict p = update->master + at;
-        const float *o = orthogonal + at;
+        const float *o = c->orthogonal + at;
         for (int64_t i = 0; i < n; i++)
             p[i] = (p[i] - decay * p[i]) - size * o[i];
         write_compute(update, at, n);
@@ -57,8 +58,7 @@ static void polynomial(int64_t n, const float *gram, float *square, int64_t begi
 
 extern const struct muon_kernels KERNEL(muon_kernels);
 const struct muon_kernels KERNEL(muon_kernels) = {
-    .momentum = momentum,
-    .step = step,
+    .of = {[MUON_MOMENTUM] = momentum, [MUON_STEP] = step},
     .scale = scale,
     .polynomial = polynomial,
 };

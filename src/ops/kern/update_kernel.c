@@ -8,9 +8,12 @@
 #include <immintrin.h>
 #endif
 
-static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
-                  float inverse_root, void *m, void *v, int64_t begin, int64_t end)
+static void adamw(const struct update_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_update *update = &c->update;
+    const struct ls_adamw *adamw = &c->rule.adamw;
+    void *m = c->moment[0], *v = c->moment[1];
+    float step_size = c->step_size, inverse_root = c->inverse_root;
     float buffer[BLOCK], m_buffer[BLOCK], v_buffer[BLOCK];
     float beta1 = adamw->beta1, beta2 = adamw->beta2, epsilon = adamw->epsilon;
     float rest1 = (float)(1.0 - (double)beta1), rest2 = (float)(1.0 - (double)beta2);
@@ -38,9 +41,11 @@ static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, 
     }
 }
 
-static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, void *buffer,
-                int64_t begin, int64_t end)
+static void sgd(const struct update_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_update *update = &c->update;
+    const struct ls_sgd *sgd = &c->rule.sgd;
+    void *buffer = c->moment[0];
     float gradient[BLOCK], velocity_buffer[BLOCK];
     float momentum = sgd->momentum, decay = update->weight_decay, lr = update->lr;
     for (int64_t at = begin; at < end; at += BLOCK) {
@@ -64,9 +69,11 @@ static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, void *
     }
 }
 
-static void lion(const struct ls_update *update, const struct ls_lion *lion, void *m, int64_t begin,
-                 int64_t end)
+static void lion(const struct update_call *c, int64_t begin, int64_t end)
 {
+    const struct ls_update *update = &c->update;
+    const struct ls_lion *lion = &c->rule.lion;
+    void *m = c->moment[0];
     float buffer[BLOCK], m_buffer[BLOCK];
     float beta1 = lion->beta1, beta2 = lion->beta2, lr = update->lr, decay = update->weight_decay;
     float rest1 = (float)(1.0 - (double)beta1), rest2 = (float)(1.0 - (double)beta2);
@@ -76,8 +83,8 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, voi
         float *restrict m_at = moment_read(update, m, at, n, m_buffer);
         scaled_gradient(update, at, n, buffer);
         for (int64_t i = 0; i < n; i++) {
-            float g = buffer[i], c = beta1 * m_at[i] + rest1 * g;
-            float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c; /* NaN stays */
+            float g = buffer[i], mix = beta1 * m_at[i] + rest1 * g;
+            float sign = mix > 0.0f ? 1.0f : mix < 0.0f ? -1.0f : mix; /* NaN stays */
             p[i] -= lr * (sign + decay * p[i]);
             m_at[i] = beta2 * m_at[i] + rest2 * g;
         }
@@ -221,8 +228,6 @@ static void squares(const float *gradient, const float *second, int64_t begin, i
 
 extern const struct update_kernels KERNEL(update_kernels);
 const struct update_kernels KERNEL(update_kernels) = {
-    .adamw = adamw,
-    .sgd = sgd,
-    .lion = lion,
+    .of = {[UPDATE_ADAMW] = adamw, [UPDATE_SGD] = sgd, [UPDATE_LION] = lion},
     .squares = squares,
 };
