@@ -182,9 +182,10 @@ double ls_layer_flops_per_token(const struct ls_model_config *config, int64_t la
     double sum = 0;
     for (int i = 0, count = program_steps(program); i < count; i++) {
         const struct step *step = &program->steps[i];
+        if (step->kind->multiplies)
+            sum += 6 * role_elements(config, program, step->weight);
         if (step->kind->flops)
-            sum += step->kind->flops(config, layer, role_elements(config, program, step->weight),
-                                     tokens);
+            sum += step->kind->flops(config, layer, tokens);
     }
     return sum;
 }

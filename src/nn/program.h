@@ -309,10 +309,10 @@ struct step_kind {
     size_t (*own)(const struct ls_model *model, const struct bound_step *s);
     /* Takes what a model with such a step needs for good. NULL: nothing. */
     void (*constants)(struct ls_model *model, struct ls_arena *arena, const struct bound_step *s);
-    /* Operations of one token, forward and backward, of the whole model; weight elements those of
-     * the step's role. */
-    double (*flops)(const struct ls_model_config *config, int64_t layer, double weight_elements,
-                    int64_t tokens);
+    /* Operations of one token, forward and backward, of the whole model: 6 for each element of the
+     * weights of the step's role, which rows are multiplied by, and these. NULL: none. */
+    bool multiplies;
+    double (*flops)(const struct ls_model_config *config, int64_t layer, int64_t tokens);
 };
 extern const struct step_kind step_embedding, step_scale, step_layernorm, step_rmsnorm,
     step_rmsnorm_plus_one, step_headnorm, step_headnorm_plus_one, step_widenorm, step_column,

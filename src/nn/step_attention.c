@@ -296,11 +296,9 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
 }
 
 /* 12 H D T, as PaLM's and Megatron's model flops count it; of a window what it sees. */
-static double attention_flops(const struct ls_model_config *config, int64_t layer,
-                              double weight_elements, int64_t tokens)
+static double attention_flops(const struct ls_model_config *config, int64_t layer, int64_t tokens)
 {
     int64_t window = ls_layer_among(config->window_layers, layer - 1) ? config->window : 0;
-    (void)weight_elements;
     return 12 * (double)size_whole(config, SIZE_QUERY) *
            (double)(window > 0 ? ls_min(window, tokens) : tokens);
 }

@@ -402,15 +402,6 @@ static int head_decode(const struct layer_run *run, const struct bound_step *s)
                                LS_QUEUED, LS_HERE, run->error);
 }
 
-static double head_flops(const struct ls_model_config *config, int64_t layer,
-                         double weight_elements, int64_t tokens)
-{
-    (void)layer;
-    (void)config;
-    (void)tokens;
-    return 6 * weight_elements;
-}
-
 const struct step_kind step_head = {
     .name = "head and loss",
     .ins = 1,
@@ -419,5 +410,5 @@ const struct step_kind step_head = {
     .decode = head_decode,
     .work = head_work,
     .constants = head_constants,
-    .flops = head_flops,
+    .multiplies = true,
 };

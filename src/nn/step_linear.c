@@ -31,15 +31,6 @@ static int weight_half(const struct layer_run *run, const struct bound_step *s, 
     return ls_gemm_run(run->ops, &gemm, run->error);
 }
 
-static double linear_flops(const struct ls_model_config *config, int64_t layer,
-                           double weight_elements, int64_t tokens)
-{
-    (void)layer;
-    (void)config;
-    (void)tokens;
-    return 6 * weight_elements;
-}
-
 /* ---- column parallel ------------------------------------------------------------------------- */
 
 static int column_forward(const struct layer_run *run, const struct bound_step *s)
@@ -128,7 +119,7 @@ const struct step_kind step_column = {
     .weight = column_weight,
     .weight_begin = column_weight_begin,
     .work = column_work,
-    .flops = linear_flops,
+    .multiplies = true,
 };
 
 /* ---- row parallel ---------------------------------------------------------------------------- */
@@ -214,5 +205,5 @@ const struct step_kind step_row = {
     .weight = row_weight,
     .work = row_work,
     .own = row_own,
-    .flops = linear_flops,
+    .multiplies = true,
 };
