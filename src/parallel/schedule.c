@@ -97,20 +97,10 @@ bool parallel_schedule_map(struct ls_schedule *schedule)
 static bool grow(struct parallel_builder *builder)
 {
     struct ls_schedule *schedule = builder->schedule;
-    int64_t capacity = builder->capacity ? builder->capacity * 2 : 4096;
-    struct ls_action *actions =
-        realloc(schedule->actions, (size_t)capacity * sizeof *schedule->actions);
-    if (!actions)
-        return false;
-    schedule->actions = actions;
-    if (builder->with_cells) {
-        int32_t *cell = realloc(schedule->cell, (size_t)capacity * sizeof *schedule->cell);
-        if (!cell)
-            return false;
-        schedule->cell = cell;
-    }
-    builder->capacity = capacity;
-    return true;
+    int64_t count = builder->capacity, cells = count;
+    return (!builder->with_cells ||
+            ls_list_grow(&schedule->cell, count, &cells, sizeof *schedule->cell)) &&
+           ls_list_grow(&schedule->actions, count, &builder->capacity, sizeof *schedule->actions);
 }
 
 void parallel_builder_add(struct parallel_builder *builder, enum ls_action_kind kind, int stage,

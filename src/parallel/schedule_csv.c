@@ -12,7 +12,7 @@ struct reader {
     struct ls_schedule *schedule;
     struct parallel_builder builder;
     int32_t line, cell;
-    int64_t rows_max; /* room in the arrays of rows */
+    int64_t first_room, line_room; /* in the arrays of rows */
     int stage_max;
     int32_t micro_batch_max;
     struct ls_error *error;
@@ -146,21 +146,13 @@ static int add_row(struct reader *reader)
     if (schedule->ranks == LS_SCHEDULE_RANKS_MAX)
         return ls_error_set(reader->error, LS_EDATA, "%s: line %d: more than %d ranks",
                             reader->name, reader->line, LS_SCHEDULE_RANKS_MAX);
-    if (schedule->ranks + 1 >= reader->rows_max) {
-        int64_t rows = reader->rows_max ? reader->rows_max * 2 : 64;
-        int64_t *first = realloc(schedule->first, (size_t)(rows + 1) * sizeof *first);
-        if (first)
-            schedule->first = first;
-        int32_t *line = realloc(schedule->line, (size_t)rows * sizeof *line);
-        if (line)
-            schedule->line = line;
-        if (!first || !line)
-            return ls_error_set(reader->error, LS_ENOMEM, "%s: no memory for its rows",
-                                reader->name);
-        if (reader->rows_max == 0)
-            first[0] = 0;
-        reader->rows_max = rows;
-    }
+    if (!ls_list_grow(&schedule->line, schedule->ranks, &reader->line_room,
+                      sizeof *schedule->line) ||
+        !ls_list_grow(&schedule->first, schedule->ranks + 1, &reader->first_room,
+                      sizeof *schedule->first))
+        return ls_error_set(reader->error, LS_ENOMEM, "%s: no memory for its rows", reader->name);
+    if (schedule->ranks == 0)
+        schedule->first[0] = 0;
     schedule->line[schedule->ranks] = reader->line;
     schedule->ranks++;
     schedule->first[schedule->ranks] = schedule->first[schedule->ranks - 1];

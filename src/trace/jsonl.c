@@ -263,22 +263,16 @@ struct collector {
     const char *x_key;
     const char *const *y_keys;
     int count;
-    size_t capacity[LS_SERIES_MAX];
+    int64_t room[LS_SERIES_MAX];
     bool no_memory;
 };
 
-static bool series_add(struct ls_series *series, size_t *room, double x, double y)
+static bool series_add(struct ls_series *series, int64_t *room, double x, double y)
 {
-    if (series->count == *room) {
-        size_t capacity = *room ? 2 * *room : 1024;
-        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
-        series->x = grown_x ? grown_x : series->x;
-        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
-        series->y = grown_y ? grown_y : series->y;
-        if (!grown_x || !grown_y)
-            return false;
-        *room = capacity;
-    }
+    int64_t count = (int64_t)series->count, room_x = *room;
+    if (!ls_list_grow(&series->x, count, &room_x, sizeof *series->x) ||
+        !ls_list_grow(&series->y, count, room, sizeof *series->y))
+        return false;
     series->x[series->count] = x;
     series->y[series->count++] = y;
     return true;
@@ -296,7 +290,7 @@ static void collect(void *user, const struct ls_record *record)
                (series->x[series->count - 1] > x || (has && series->x[series->count - 1] == x)))
             series->count--;
         if (has)
-            collector->no_memory = !series_add(series, &collector->capacity[i], x, y);
+            collector->no_memory = !series_add(series, &collector->room[i], x, y);
     }
 }
 

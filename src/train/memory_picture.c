@@ -17,25 +17,19 @@ static int band_of(int kind)
 struct points {
     double *values[BANDS];
     double unit; /* bytes of 1 on the axis */
-    int64_t count, room, peak;
+    int64_t count, room[BANDS], peak;
     struct ls_memory_moment most;
 };
 
 static int points_visit(void *user, const struct ls_memory_moment *moment, struct ls_error *error)
 {
     struct points *p = user;
-    if (p->count == p->room) {
-        p->room = ls_max(2 * p->room, 256);
-        for (int band = 0; band < BANDS; band++) {
-            double *grown = realloc(p->values[band], (size_t)p->room * sizeof *grown);
-            if (!grown)
-                return ls_error_set(error, LS_ENOMEM, "no memory to draw %ld moments",
-                                    (long)p->room);
-            p->values[band] = grown;
-        }
-    }
-    for (int band = 0; band < BANDS; band++)
+    for (int band = 0; band < BANDS; band++) {
+        if (!ls_list_grow(&p->values[band], p->count, &p->room[band], sizeof *p->values[band]))
+            return ls_error_set(error, LS_ENOMEM, "no memory to draw %ld moments",
+                                (long)p->count + 1);
         p->values[band][p->count] = 0;
+    }
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
         p->values[band_of(kind)][p->count] += (double)moment->bytes[kind] / p->unit;
     if (moment->all > p->most.all) {

@@ -138,14 +138,9 @@ struct found {
 static int step_note(void *user, const char *directory, struct ls_error *error)
 {
     struct found *found = user;
-    if (found->count == found->room) {
-        int64_t room = 2 * found->room + 64;
-        int64_t *more = realloc(found->step, (size_t)room * sizeof *more);
-        if (!more)
-            return ls_error_set(error, LS_ENOMEM, "no memory for %ld checkpoints", (long)room);
-        found->step = more;
-        found->room = room;
-    }
+    if (!ls_list_grow(&found->step, found->count, &found->room, sizeof *found->step))
+        return ls_error_set(error, LS_ENOMEM, "no memory for %ld checkpoints",
+                            (long)found->count + 1);
     found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
     return LS_OK;
 }
