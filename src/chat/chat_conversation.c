@@ -179,7 +179,7 @@ int chat_conversation_render(struct chat_conversation *c, int64_t count, bool ge
         chat_prefixes_begin(&run, prefixes);
     if (!run.status)
         chat_render(c->t, &run, text);
-    c->steps += CHAT_STEPS_MAX - run.steps;
+    c->steps += CHAT_STEPS_MAX - run.steps + (prefixes ? prefixes->steps : 0);
     chat_arena_release(&run.arena);
     return run.status;
 }

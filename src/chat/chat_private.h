@@ -95,7 +95,8 @@ struct chat_list {
 struct chat_dict {
     struct chat_entry {
         struct chat_value key, value;
-    } * entries; /* in the order of insertion */
+        int64_t least; /* the first c messages alone give this value too, for all c >= least */
+    } * entries;       /* in the order of insertion */
     int64_t count, room;
     bool changes;            /* a namespace */
     struct chat_list *nulls; /* keys that a message has, of null; NULL: none */
@@ -106,6 +107,7 @@ struct chat_loop {
     const struct chat_value *items;
     bool open; /* it goes through the messages from this one on */
     int64_t open_from;
+    bool filtered; /* only through those of a condition */
 };
 
 /* ---- templates (template_token.c, template_parse.c, template_expression.c) ------------------ */
@@ -277,6 +279,9 @@ struct chat_run {
     struct chat_list *open;         /* the lists that end with the messages */
     int64_t open_least;             /* the first c messages alone come to this state too, for all
                                        c >= open_least that there are */
+    int64_t pass_least;             /* what is under way is a pass, or a value, of so many */
+    int64_t ending;                 /* what is under way is the text of so many alone; 0: of all */
+    bool stale;                     /* that text took a value of more messages than it has */
     struct chat_note *notes;        /* what memory held before, the last first */
     bool noting, forgot; /* notes are taken; one was not, so that nothing can be undone */
     int status;
@@ -318,6 +323,7 @@ struct chat_prefix {
 struct chat_prefixes {
     struct chat_prefix *of; /* [messages + 1] */
     struct ls_chat_text own;
+    int64_t steps; /* of what was gone back from */
 };
 /* A value that memory holds is about to change. */
 void chat_note(struct chat_run *run, void *at, size_t bytes);
@@ -326,6 +332,12 @@ void chat_prefixes_begin(struct chat_run *run, struct chat_prefixes *prefixes);
 /* What was just seen is so for the first c messages too, if c is at least `least`. */
 void chat_open_least(struct chat_run *run, int64_t least);
 enum { CHAT_OPEN_ALL = INT32_MAX }; /* it is so for all messages alone */
+/* What the entry holds is looked at. Of a namespace's keys nothing need be said: a pass that would
+ * add one is not one that is left out (chat_dict_set). */
+void chat_entry_seen(struct chat_run *run, const struct chat_entry *entry);
+/* What such an expression says of the end of the messages, only who takes the value sees: it fails
+ * of no fewer messages if it does not fail of all. */
+bool chat_defers(const struct chat_node *node);
 /* The state of a run, to which it can go back; or it stays where it is. */
 struct chat_saved {
     struct chat_run run;
@@ -476,6 +488,8 @@ struct chat_builtin {
 /* NULL: there is none of that name. */
 const struct chat_builtin *chat_filter_find(struct chat_string name);
 const struct chat_builtin *chat_test_find(struct chat_string name);
+/* Whether the filter fails of a list only if it does of one of its elements. */
+bool chat_filter_by_element(const struct chat_builtin *filter);
 bool chat_method_known(struct chat_string name);
 /* Whether the template has a function of that name. */
 bool chat_function_known(const struct ls_chat_template *t, struct chat_string name);

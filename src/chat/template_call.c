@@ -260,7 +260,8 @@ CHAT_FUNCTION(filter_sort)
         chat_fail(run, "sort: several attributes are not supported");
     for (int64_t i = 0; i < count && !run->status; i++) {
         value item = attribute(run, list->items[i], name, NULL);
-        entries[i] = (struct chat_entry){sort_key(run, item, exact), list->items[i]};
+        entries[i] =
+            (struct chat_entry){.key = sort_key(run, item, exact), .value = list->items[i]};
     }
     return sorted(run, entries, count, chat_argument(arguments, 0, "reverse"));
 }
@@ -279,7 +280,8 @@ CHAT_FUNCTION(filter_dictsort)
     struct chat_entry *entries = chat_take(run, (size_t)count * sizeof *entries + 1);
     for (int64_t i = 0; i < count && !run->status; i++) {
         value pair = pairs.list->items[i];
-        entries[i] = (struct chat_entry){sort_key(run, pair.list->items[by_value], exact), pair};
+        entries[i] = (struct chat_entry){.key = sort_key(run, pair.list->items[by_value], exact),
+                                         .value = pair};
     }
     return sorted(run, entries, count, chat_argument(arguments, 2, "reverse"));
 }
@@ -480,6 +482,16 @@ static const struct chat_builtin filters[] = {
     {"map", filter_map, {"*", "attribute", "default"}},
 };
 
+bool chat_filter_by_element(const struct chat_builtin *filter)
+{
+    static chat_function *const functions[] = {filter_list,       filter_select,     filter_reject,
+                                               filter_selectattr, filter_rejectattr, filter_map};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (filter->function == functions[i])
+            return true;
+    return false;
+}
+
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 #define KIND_TEST(name, condition) CHAT_VALUE(name, chat_bool_value(condition))
@@ -599,8 +611,10 @@ static value mapping_of(struct chat_run *run, const struct chat_arguments *argum
     if (given && (arguments->positional > 1 || given->kind != CHAT_DICT))
         chat_fail(run, "expected arguments with names, as in namespace(found=false), or a mapping "
                        "before them");
-    for (int64_t i = 0; given && !run->status && i < given->dict->count; i++)
+    for (int64_t i = 0; given && !run->status && i < given->dict->count; i++) {
+        chat_entry_seen(run, &given->dict->entries[i]);
         chat_dict_set(run, out.dict, given->dict->entries[i].key, given->dict->entries[i].value);
+    }
     for (int i = arguments->positional; i < arguments->count && !run->status; i++)
         chat_dict_set(run, out.dict, chat_text_value(arguments->keyword[i]), arguments->value[i]);
     return out;

@@ -211,6 +211,7 @@ CHAT_FUNCTION(items)
     (void)arguments;
     for (int64_t i = 0; i < self.dict->count && !run->status; i++) {
         struct chat_value pair = chat_list_new(run);
+        chat_entry_seen(run, &self.dict->entries[i]);
         chat_list_add(run, pair, self.dict->entries[i].key);
         chat_list_add(run, pair, self.dict->entries[i].value);
         if (!run->status)
@@ -231,8 +232,10 @@ CHAT_FUNCTION(values)
 {
     struct chat_value out = chat_list_new(run);
     (void)arguments;
-    for (int64_t i = 0; i < self.dict->count && !run->status; i++)
+    for (int64_t i = 0; i < self.dict->count && !run->status; i++) {
+        chat_entry_seen(run, &self.dict->entries[i]);
         chat_list_add(run, out, self.dict->entries[i].value);
+    }
     return chat_listed(run, out, CHAT_VIEW);
 }
 

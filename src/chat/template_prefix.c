@@ -11,7 +11,13 @@
  * for an element; each raises open_least to the messages that it takes to answer the same. Anything
  * else that is done with it (chat_evaluate) looks at its end: from there on no text is made, and
  * whoever wants one renders it by itself. Going back undoes what changes in place: namespaces, the
- * template's outer variables, streams. All else is new memory. */
+ * template's outer variables, streams. All else is new memory.
+ *
+ * Many templates go through the messages before they print them, to count turns or to check their
+ * order. Passes that print nothing need not stop: what they leave in a namespace has with it how
+ * many messages it takes to be the same (entry->least), and so has a name that is set to a
+ * selection of the messages. Only who takes such a value raises open_least to that; the text of
+ * fewer messages that takes it is not made. */
 #include "chat/chat_private.h"
 
 #include <string.h>
@@ -52,6 +58,7 @@ void chat_go_back(struct chat_run *run, const struct chat_saved *saved)
     for (const struct chat_note *note = run->notes; note; note = note->next)
         memcpy(note->at, note->before, note->bytes);
     chat_arena_return(&run->arena, &saved->mark);
+    saved->run.prefixes->steps += saved->run.steps - run->steps;
     *run = saved->run;
     *run->output = saved->output;
     if (forgot)
@@ -67,7 +74,28 @@ void chat_stay(struct chat_run *run, const struct chat_saved *saved)
 
 void chat_open_least(struct chat_run *run, int64_t least)
 {
-    run->open_least = ls_max(run->open_least, least);
+    if (least > run->pass_least)
+        run->open_least = ls_max(run->open_least, least);
+}
+
+void chat_entry_seen(struct chat_run *run, const struct chat_entry *entry)
+{
+    if (run->ending)
+        run->stale |= entry->least > run->ending;
+    else
+        chat_open_least(run, entry->least);
+}
+
+bool chat_defers(const struct chat_node *node)
+{
+    for (; node->kind == CHAT_FILTER; node = node->first) {
+        if (!chat_filter_by_element(node->function))
+            return false;
+        for (const struct chat_node *each = node->list; each; each = each->next)
+            if (each->kind != CHAT_LITERAL)
+                return false;
+    }
+    return node->kind == CHAT_NAME;
 }
 
 void chat_prefixes_begin(struct chat_run *run, struct chat_prefixes *prefixes)
@@ -85,6 +113,7 @@ void chat_prefixes_begin(struct chat_run *run, struct chat_prefixes *prefixes)
 void chat_prefix_begin(struct chat_run *run, struct chat_saved *saved, int64_t count)
 {
     chat_save(run, saved);
+    run->ending = count;
     for (struct chat_list *list = run->open; list; list = list->open_next) {
         chat_note(run, list, sizeof *list);
         list->count = ls_min(list->count, ls_max(count - list->open_from, 0));
@@ -97,7 +126,7 @@ void chat_prefix_end(struct chat_run *run, const struct chat_saved *saved, int64
     struct chat_prefix *to = &prefixes->of[count];
     size_t shared = saved->output.count, own = run->output->count - shared;
     *to = (struct chat_prefix){shared, prefixes->own.count, own, .wanted = true};
-    to->made = !run->status &&
+    to->made = !run->status && !run->stale &&
                chat_text_put(&prefixes->own, chat_written(run->output).bytes + shared, own);
     chat_go_back(run, saved);
 }

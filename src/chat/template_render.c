@@ -131,7 +131,7 @@ static void set_attribute(struct chat_run *run, const struct chat_node *node,
                           struct chat_value value)
 {
     const struct chat_node name = {.kind = CHAT_NAME, .at = node->at, .text = node->names[0]};
-    struct chat_value space = chat_evaluate(run, &name);
+    struct chat_value space = chat_evaluate_open(run, &name);
     if (space.kind == CHAT_DICT && space.dict->changes)
         chat_dict_set(run, space.dict, chat_text_value(node->text), value);
     else
@@ -166,14 +166,21 @@ static struct chat_value block_text(struct chat_run *run, const struct chat_node
 static enum ending run_set(struct chat_run *run, const struct chat_node *node)
 {
     const bool keeps = node->names_count == 1 && !node->text.count; /* a name may be of messages */
+    const bool defers = keeps && node->first && !run->ending && chat_defers(node->first);
+    const int64_t open = run->open_least, pass = run->pass_least;
     struct chat_value value = !node->first ? block_text(run, node->list)
                               : keeps      ? chat_evaluate_open(run, node->first)
                                            : chat_evaluate(run, node->first);
     run->at = node->at;
+    if (defers && run->open_least > open) {
+        run->pass_least = run->open_least;
+        run->open_least = open;
+    }
     if (node->text.count)
         set_attribute(run, node, value);
     else
         assign_names(run, node, value);
+    run->pass_least = pass;
     return ENDED;
 }
 
@@ -236,37 +243,50 @@ static enum ending run_if(struct chat_run *run, const struct chat_node *node)
     return ENDED;
 }
 
-/* The elements that the loop's condition lets through. */
-static const struct chat_list *chosen(struct chat_run *run, const struct chat_node *node,
-                                      const struct chat_list *all)
-{
-    struct chat_value out = chat_list_new(run);
-    for (int64_t i = 0; all && i < all->count && !run->status; i++) {
-        run->scope->variables.count = 0;
-        assign_names(run, node, all->items[i]);
-        if (!run->status && chat_true(chat_evaluate(run, node->second)))
-            chat_list_add(run, out, all->items[i]);
-    }
-    return run->status ? NULL : out.list;
-}
-
 /* A loop under way. */
 struct looping {
     const struct chat_node *node;
     const struct chat_list *list;
+    int64_t *least;         /* [list->count], if it goes through messages: of so many this is one */
     struct chat_loop *loop; /* values may keep it, so it lives as long as they */
     struct chat_scope scope;
     bool open;    /* goes through the messages */
     bool passed;  /* a pass came to its end */
-    int64_t does; /* no pass before this one is known to change nothing */
+    int64_t does; /* no pass before this one is known to print nothing */
 };
+
+/* The elements that the loop's condition lets through. */
+static void choose(struct chat_run *run, struct looping *l)
+{
+    struct chat_value out = chat_list_new(run);
+    const struct chat_list *all = l->list;
+    const int64_t least = run->pass_least;
+    int64_t count = 0;
+    for (int64_t i = 0; all && i < all->count && !run->status; i++) {
+        run->scope->variables.count = 0;
+        if (l->least)
+            run->pass_least = l->least[i];
+        assign_names(run, l->node, all->items[i]);
+        if (run->status || !chat_true(chat_evaluate(run, l->node->second)))
+            continue;
+        if (l->least)
+            l->least[count++] = l->least[i];
+        chat_list_add(run, out, all->items[i]);
+    }
+    run->pass_least = least;
+    l->list = run->status ? NULL : out.list;
+}
 
 static enum ending pass(struct chat_run *run, struct looping *l, int64_t i)
 {
     enum ending ending = ENDED;
     l->scope.variables.count = 0;
-    *l->loop = (struct chat_loop){i, l->list->count, l->list->items, l->open,
-                                  l->open ? l->list->open_from : 0};
+    *l->loop = (struct chat_loop){i,
+                                  l->list->count,
+                                  l->list->items,
+                                  l->open,
+                                  l->open ? l->list->open_from : 0,
+                                  l->node->second != NULL};
     assign(run, chat_string_of("loop"), (struct chat_value){.kind = CHAT_LOOP, .loop = l->loop});
     assign_names(run, l->node, l->list->items[i]);
     if (!run->status)
@@ -299,9 +319,10 @@ static void end_with(struct chat_run *run, struct looping *l, int64_t i)
     *l = before;
 }
 
-/* Whether the passes from i on print and change nothing, and look no further than their element:
- * then all that follows is the same however many of them there are. */
-static bool changes_nothing(struct chat_run *run, struct looping *l, int64_t i)
+/* Whether the passes from i on print nothing, look no further than their element, and change only
+ * what says when it is looked at (chat_entry_seen): then what follows goes on as if there were
+ * fewer of them. */
+static bool prints_nothing(struct chat_run *run, struct looping *l, int64_t i)
 {
     struct chat_saved saved;
     const struct looping before = *l;
@@ -309,10 +330,12 @@ static bool changes_nothing(struct chat_run *run, struct looping *l, int64_t i)
     enum ending ending = ENDED;
     chat_save(run, &saved);
     for (; nothing && i < l->list->count && ending != BROKEN; i++) {
+        run->pass_least = l->least[i];
         ending = pass(run, l, i);
-        nothing = !run->notes && !run->status && run->output->count == saved.output.count &&
+        nothing = !run->status && run->output->count == saved.output.count &&
                   run->open_least == saved.run.open_least;
     }
+    run->pass_least = 0;
     if (nothing) {
         chat_stay(run, &saved);
     } else {
@@ -329,29 +352,42 @@ static bool prefixes_of(struct chat_run *run, struct looping *l, int64_t i)
     int64_t count = l->list->open_from + i + 1;
     if (run->open_least > count || !run->prefixes->of[count].wanted)
         return true;
-    if (i >= l->does && changes_nothing(run, l, i))
+    if (i >= l->does && prints_nothing(run, l, i))
         return false;
     end_with(run, l, i);
     return true;
 }
 
+static void least_set(struct chat_run *run, struct looping *l)
+{
+    l->least = chat_take(run, (size_t)l->list->count * sizeof *l->least + 1);
+    for (int64_t i = 0; l->least && i < l->list->count; i++)
+        l->least[i] = l->list->open_from + i + 1;
+}
+
 static enum ending run_for(struct chat_run *run, const struct chat_node *node)
 {
     struct chat_value over = chat_evaluate_open(run, node->first);
-    struct looping l = {.node = node, .scope.outer = run->scope};
+    struct looping l = {.node = node, .scope.outer = run->scope, .open = over.open};
+    bool stops = l.open && run->prefixes && run->blocks == 0;
     run->at = node->at;
     l.list = chat_items(run, over);
-    l.open = over.open && !node->second;
-    if (over.open && node->second)
-        chat_open_least(run, CHAT_OPEN_ALL);
+    if (stops && l.list)
+        least_set(run, &l);
     run->scope = &l.scope;
     if (node->second)
-        l.list = chosen(run, node, l.list);
+        choose(run, &l);
     l.loop = chat_take(run, sizeof *l.loop);
     int64_t count = l.list && l.loop ? l.list->count : 0, i = 0;
     enum ending ending = ENDED;
-    bool stops = l.open && run->prefixes && run->blocks == 0;
     run->blocks++;
+    if (l.open && node->second && !run->status) {
+        if (stops && prints_nothing(run, &l, 0))
+            count = 0;
+        else
+            chat_open_least(run, CHAT_OPEN_ALL);
+        stops = false;
+    }
     for (; i < count && ending != BROKEN && !run->status; i++) {
         if (stops && !prefixes_of(run, &l, i))
             break;

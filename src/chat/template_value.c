@@ -39,6 +39,8 @@ void chat_list_pass(struct chat_run *run, struct chat_list *list, int64_t count)
 {
     if (list->listing != CHAT_STREAM || count == 0)
         return;
+    if (run->pass_least)
+        chat_open_least(run, CHAT_OPEN_ALL);
     chat_note(run, list, sizeof *list);
     list->items += count;
     list->count -= count;
@@ -105,6 +107,8 @@ void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_val
     bool lasts = run->noting && (dict->changes || dict == &run->top->variables);
     if (key.kind == CHAT_LIST || key.kind == CHAT_DICT)
         chat_fail(run, "a %s cannot be a key", chat_kind_name(key));
+    if (dict->changes && run->pass_least && !entry)
+        chat_open_least(run, CHAT_OPEN_ALL);
     if (!entry && !run->status) {
         if (lasts)
             chat_note(run, dict, sizeof *dict);
@@ -118,22 +122,30 @@ void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_val
     if (!entry)
         return;
     if (lasts)
-        chat_note(run, &entry->value, sizeof entry->value);
+        chat_note(run, entry, sizeof *entry);
     entry->value = value;
+    entry->least = run->pass_least;
+}
+
+static const struct chat_value *seen(struct chat_run *run, const struct chat_entry *entry)
+{
+    if (!entry)
+        return NULL;
+    if (entry->least > run->pass_least)
+        chat_entry_seen(run, entry);
+    return &entry->value;
 }
 
 const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_dict *dict,
                                        struct chat_value key)
 {
-    const struct chat_entry *entry = entry_find(run, dict, key);
-    return entry ? &entry->value : NULL;
+    return seen(run, entry_find(run, dict, key));
 }
 
 const struct chat_value *chat_dict_named(struct chat_run *run, const struct chat_dict *dict,
                                          struct chat_string name)
 {
-    const struct chat_entry *entry = entry_named(run, dict, name);
-    return entry ? &entry->value : NULL;
+    return seen(run, entry_named(run, dict, name));
 }
 
 /* ---- what they are -------------------------------------------------------------------------- */
@@ -335,7 +347,7 @@ static enum member member_find(struct chat_string name)
 static void loop_looks_ahead(struct chat_run *run, const struct chat_loop *loop, enum member member)
 {
     const bool one = member == LAST || member == NEXT;
-    if (loop->open && one && loop->index + 1 < loop->count)
+    if (loop->open && !loop->filtered && one && loop->index + 1 < loop->count)
         chat_open_least(run, loop->open_from + loop->index + 2);
     else if (loop->open && (one || (member >= LENGTH && member < MEMBERS)))
         chat_open_least(run, CHAT_OPEN_ALL);
