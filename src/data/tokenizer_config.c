@@ -78,7 +78,8 @@ static void prefix_check(struct data_json *j)
         bool absent; /* what counts then */
     } makers[] = {{"GPT2Tokenizer", DATA_BYTE_CHARACTERS, false},
                   {"Qwen2Tokenizer", DATA_BYTE_CHARACTERS, false},
-                  {"LlamaTokenizer", DATA_CHARACTERS, true}};
+                  {"LlamaTokenizer", DATA_CHARACTERS, true},
+                  {"CodeLlamaTokenizer", DATA_CHARACTERS, true}};
     const json_t *key = json_object_get(j->root, "add_prefix_space");
     const char *class = json_string_value(json_object_get(j->root, "tokenizer_class"));
     bool given = json_is_boolean(key), puts = puts_prefix(j->tokenizer);

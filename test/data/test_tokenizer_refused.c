@@ -231,6 +231,8 @@ CASE(test_configuration)
         {"{\"pad_token\":1}", "pad_token: expected a token's text"},
         {"{\"add_prefix_space\":false,\"tokenizer_class\":\"LlamaTokenizerFast\"}",
          "add_prefix_space: false, but tokenizer.json puts a space in front of a text"},
+        {"{\"add_prefix_space\":false,\"tokenizer_class\":\"CodeLlamaTokenizer\"}",
+         "add_prefix_space: false, but tokenizer.json puts a space in front of a text"},
         {"{\"split_special_tokens\":1}", "\"split_special_tokens\": expected true or false"},
         {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}",
          "added_tokens_decoder: \"x\": expected an id"},
