@@ -68,9 +68,9 @@ void ls_text_release(struct ls_text *text);
 
 /* spec is one of
  *   "byte"                   ids 0-255 are the bytes, 256 ends a document; vocabulary 257
- *   a directory              of tokenizer.json (and what lies beside it: chat.h's
- *                            ls_tokenizer_settings_read), of vocab.json and merges.txt (or
- *                            gpt2-...), or of one rank file, PATTERN.tiktoken
+ *   a directory              of tokenizer.json, or of vocab.json and merges.txt (or gpt2-...),
+ *                            and what lies beside them (chat.h's ls_tokenizer_settings_read), or
+ *                            of one rank file, PATTERN.tiktoken
  *   "FILE.json", "VOCAB.json,MERGES.txt", "PATTERN.tiktoken", "PATTERN:FILE"    these by path
  * PATTERN is gpt2, r50k_base, cl100k_base, o200k_base, llama3, qwen or tekken. doc/data.md says
  * what of tokenizer.json is supported; what is not is LS_ENOTSUP, by name and place. A vocab.json
@@ -93,7 +93,7 @@ struct ls_tokenizer_file {
 };
 const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *tokenizer,
                                                    int *count);
-enum { LS_TOKENIZER_FILES_MAX = 6 };
+enum { LS_TOKENIZER_FILES_MAX = 7 };
 /* Of the bytes of the vocabulary's files, wherever they lie: two tokenizers of one digest give ids
  * the same meaning. */
 void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33]);

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char eod_token[] = "<|endoftext|>";
-
 /* tokens[i] = the token of id i, borrowed from root. */
 static int tokens_by_id(json_t *root, const char *name, struct data_string *tokens,
                         struct ls_error *error)
@@ -61,12 +59,12 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name, int6
         status = data_bpe_init(bpe, &model, error);
     if (!status) {
         *eod = data_bpe_token(
-            bpe, (struct data_string){(const unsigned char *)eod_token, sizeof eod_token - 1});
+            bpe, (struct data_string){(const unsigned char *)DATA_PAIR_EOD, strlen(DATA_PAIR_EOD)});
         if (*eod < 0)
             status = ls_error_set(error, LS_EDATA,
                                   "%s: no token \"%s\", which ends a document; add it to the "
                                   "vocabulary",
-                                  name, eod_token);
+                                  name, DATA_PAIR_EOD);
     }
     free(tokens);
     return status;

@@ -201,52 +201,58 @@ static int vocabulary_read(struct ls_tokenizer *t, struct data_named_text *file,
     return status;
 }
 
-/* What a settings file says that the two files do not have; NULL: nothing. A token that the
- * vocabulary lacks is one that transformers adds. */
-static const char *beyond_pair(const struct ls_tokenizer *t, const json_t *settings)
+/* Files that belong to a tokenizer where they lie beside it. */
+static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                         "added_tokens.json", "chat_template.jinja",
+                                         LS_CHAT_TOOLS_FILE};
+enum { COMPANIONS = sizeof companions / sizeof *companions };
+
+static int companions_put(struct ls_tokenizer *t, const char *folder, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    int status = LS_OK;
+    for (int i = 0; i < COMPANIONS && !status; i++) {
+        if (!exists(folder, companions[i], path))
+            continue;
+        status = ls_path_inside(path, folder, companions[i], error);
+        if (!status)
+            status = file_put(t, path, companions[i], false, error);
+    }
+    return status;
+}
+
+/* A key of a settings file that makes another tokenizer than GPT-2's; NULL: none. */
+static const char *beyond_pair(const json_t *settings)
 {
     static const char *const flags[] = {"add_prefix_space", "add_bos_token",
                                         "split_special_tokens"};
-    const char *class = json_string_value(json_object_get(settings, "tokenizer_class")), *key;
-    const json_t *value;
+    const char *class = json_string_value(json_object_get(settings, "tokenizer_class"));
     if (class && strcmp(class, "GPT2Tokenizer") != 0 && strcmp(class, "GPT2TokenizerFast") != 0)
         return "tokenizer_class";
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (json_is_true(json_object_get(settings, flags[i])))
             return flags[i];
-    json_object_foreach((json_t *)(uintptr_t)settings, key, value)
-    {
-        const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
-        struct data_string token = {(const unsigned char *)json_string_value(content),
-                                    json_string_length(content)};
-        if (ls_path_ends(key, "_token") && token.bytes && data_bpe_token(&t->bpe, token) < 0)
-            return key;
-    }
-    json_object_foreach(json_object_get(settings, "added_tokens_decoder"), key, value)
-    {
-        const json_t *content = json_object_get(value, "content");
-        struct data_string token = {(const unsigned char *)json_string_value(content),
-                                    json_string_length(content)};
-        if (!token.bytes || data_bpe_token(&t->bpe, token) < 0)
-            return "added_tokens_decoder";
-    }
     return NULL;
 }
 
-/* vocab.json and merges.txt are GPT-2's if nothing beside them says otherwise. */
-static int pair_check(const struct ls_tokenizer *t, const char *folder, struct ls_error *error)
+/* vocab.json and merges.txt are GPT-2's if nothing beside them says otherwise. folder: NULL, if
+ * they are named themselves. */
+static int pair_settings_take(struct ls_tokenizer *t, const char *folder, struct ls_error *error)
 {
     char path[PATH_MAX];
-    json_t *settings = NULL;
-    int status = ls_tokenizer_settings_read(folder, path, &settings, error);
-    const char *key = status ? NULL : beyond_pair(t, settings);
+    struct data_settings settings = {.name = path};
+    snprintf(path, sizeof path, "%s", t->files[0].path);
+    const struct ls_digest files = t->digest;
+    int status = folder ? ls_tokenizer_settings_read(folder, path, &settings.root, error) : LS_OK;
+    const char *key = status ? NULL : beyond_pair(settings.root);
     if (key)
-        status = ls_error_set(error, LS_ENOTSUP,
-                              "%s: %s: vocab.json and merges.txt are read as GPT-2's, without it: "
-                              "expected tokenizer.json beside them, which save_pretrained of "
-                              "transformers writes",
-                              path, key);
-    json_decref(settings);
+        status = data_pair_refuse(path, key, error);
+    if (!status)
+        status = data_pair_tokens(t, settings, error);
+    bool alone = t->added.count == 1 && !memcmp(&files, &t->digest, sizeof files);
+    if (!status && !alone)
+        status = companions_put(t, folder, error);
+    json_decref(settings.root);
     return status;
 }
 
@@ -267,8 +273,8 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
     free(text[0]);
     free(text[1]);
     ls_path_parent(found->path[0], folder);
-    if (!status && found->within)
-        status = pair_check(t, folder, error);
+    if (!status)
+        status = pair_settings_take(t, found->within ? folder : NULL, error);
     t->vocabulary = t->bpe.vocabulary;
     t->bos = t->eos = t->pad = -1;
     t->pre_count = 1;
@@ -280,12 +286,6 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
                                       error);
 }
 
-/* Files that belong to a tokenizer.json where they lie beside it. */
-static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                         "added_tokens.json", "chat_template.jinja",
-                                         LS_CHAT_TOOLS_FILE};
-enum { COMPANIONS = sizeof companions / sizeof *companions };
-
 static int load_json(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
 {
     struct data_named_text file = {0};
@@ -295,13 +295,8 @@ static int load_json(struct ls_tokenizer *t, const struct found *found, struct l
     int status = file_put(t, found->path[0], "tokenizer.json", found->within, error);
     if (!status)
         status = vocabulary_read(t, &file, &text, error);
-    for (int i = 0; i < COMPANIONS && !status; i++) {
-        if (!exists(folder, companions[i], path))
-            continue;
-        status = ls_path_inside(path, folder, companions[i], error);
-        if (!status)
-            status = file_put(t, path, companions[i], false, error);
-    }
+    if (!status)
+        status = companions_put(t, folder, error);
     if (!status)
         status = ls_tokenizer_settings_read(folder, path, &settings.root, error);
     if (!status)

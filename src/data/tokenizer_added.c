@@ -1,5 +1,6 @@
-/* Tokens that the files beside a tokenizer.json add to it, in the order of transformers: those of
- * added_tokens_decoder by their ids, then special ones that are named and are no token yet. */
+/* Tokens that the files beside a tokenizer.json, or beside vocab.json and merges.txt, add to it, in
+ * the order of transformers: those of added_tokens_decoder by their ids, then special ones that are
+ * named and are no token yet. */
 #include "data/tokenizer_json.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 struct adding {
     struct data_json *j; /* of the settings */
-    const json_t *vocab; /* the model's */
+    const json_t *vocab; /* the model's; NULL: of two files, which is the tokenizer's */
     json_t *known;       /* places in the list of added tokens, by text */
     int64_t next;        /* the next new id */
 };
@@ -39,6 +40,15 @@ static void flags_replace(struct adding *a, struct data_added_token *old,
         meaning_change(a, old);
 }
 
+static int32_t own_id(const struct adding *a, const struct data_added_token *token)
+{
+    const json_t *own = json_object_get(a->vocab, token->content);
+    struct data_string text = {(const unsigned char *)token->content, token->content_bytes};
+    if (a->vocab)
+        return own ? (int32_t)json_integer_value(own) : -1;
+    return data_bpe_token(&a->j->tokenizer->bpe, text);
+}
+
 /* id: the one that the settings give; -1: none. */
 static void token_add(struct adding *a, const char *where, struct data_added_token *token,
                       int64_t id)
@@ -46,12 +56,16 @@ static void token_add(struct adding *a, const char *where, struct data_added_tok
     struct data_json *j = a->j;
     struct data_added *added = &j->tokenizer->added;
     const json_t *place = json_object_get(a->known, token->content);
-    const json_t *own = json_object_get(a->vocab, token->content);
+    const int32_t own = own_id(a, token);
     struct data_added_token *old = place ? &added->tokens[json_integer_value(place)] : NULL;
-    token->id = old ? old->id : own ? (int32_t)json_integer_value(own) : (int32_t)a->next;
+    token->id = old ? old->id : own >= 0 ? own : (int32_t)a->next;
+    if (!old && own < 0 && !a->vocab && !j->status)
+        j->status = data_pair_refuse(j->path, where, j->error);
     if (id >= 0 && id != token->id)
         data_json_wrong(j, where, "\"%.80s\" has id %d %s", token->content, token->id,
-                        old || own ? "in tokenizer.json" : "behind those of tokenizer.json");
+                        !a->vocab         ? "in vocab.json"
+                        : old || own >= 0 ? "in tokenizer.json"
+                                          : "behind those of tokenizer.json");
     if (j->status)
         return;
     if (old) {
@@ -59,7 +73,7 @@ static void token_add(struct adding *a, const char *where, struct data_added_tok
             flags_replace(a, old, token);
         return;
     }
-    a->next += own == NULL;
+    a->next += own < 0;
     json_object_set_new(a->known, token->content, json_integer((json_int_t)added->count));
     meaning_change(a, token);
     j->status = data_added_put(added, j->path, token, j->error);
@@ -170,4 +184,45 @@ void data_json_settings_tokens(struct data_json *j, struct data_settings setting
         j->status = of_settings.status;
     }
     json_decref(a.known);
+}
+
+/* ---- vocab.json and merges.txt --------------------------------------------------------------- */
+
+int data_pair_refuse(const char *path, const char *where, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ENOTSUP,
+                        "%s: %s: vocab.json and merges.txt are read as GPT-2's, without it: "
+                        "expected tokenizer.json beside them, which save_pretrained of "
+                        "transformers writes",
+                        path, where);
+}
+
+/* Whether DATA_PAIR_EOD is bos, eos or unk: each is where the settings do not name another. */
+static bool is_default(const json_t *settings)
+{
+    static const char *const own[] = {"bos_token", "eos_token", "unk_token"};
+    bool has = false;
+    for (int i = 0; i < 3; i++) {
+        const json_t *value = json_object_get(settings, own[i]);
+        const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
+        has = has || !value ||
+              (json_is_string(content) && !strcmp(json_string_value(content), DATA_PAIR_EOD));
+    }
+    return has;
+}
+
+int data_pair_tokens(struct ls_tokenizer *t, struct data_settings settings, struct ls_error *error)
+{
+    struct data_json j = {.path = settings.name, .tokenizer = t, .error = error};
+    const struct data_added_token token = {.content = DATA_PAIR_EOD,
+                                           .content_bytes = strlen(DATA_PAIR_EOD),
+                                           .id = t->eod,
+                                           .special = true};
+    if (is_default(settings.root))
+        j.status = data_added_put(&t->added, j.path, &token, error);
+    data_json_settings_tokens(&j, settings);
+    if (!j.status)
+        j.status = data_added_index(&t->added, j.path, error);
+    data_json_added_match(&j);
+    return j.status;
 }

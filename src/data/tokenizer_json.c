@@ -318,8 +318,7 @@ static void added_check(struct data_json *j)
     }
 }
 
-/* What each added token matches: its text, normalized where the text is. */
-static void added_match(struct data_json *j)
+void data_json_added_match(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
     struct data_normal_scratch scratch;
@@ -359,7 +358,7 @@ static void tokenizer_read(struct data_json *j, struct data_settings settings)
     model_read(j);
     added_check(j);
     data_json_normalizers(j);
-    added_match(j);
+    data_json_added_match(j);
     data_json_post_processors(j);
     data_json_decoders(j);
 }

@@ -48,6 +48,8 @@ const char *data_json_type(const json_t *object);
 
 /* Adds the tokens that only the files beside it name (tokenizer_added.c), to those of j->root. */
 void data_json_settings_tokens(struct data_json *j, struct data_settings settings);
+/* What each added token matches: its text, normalized where the text is. */
+void data_json_added_match(struct data_json *j);
 
 /* The parts of a file (tokenizer_steps.c), into j->tokenizer. */
 void data_json_normalizers(struct data_json *j);

@@ -156,7 +156,8 @@ struct data_named_text {
     const char *bytes;
     size_t count;
 };
-/* GPT-2's pair of files; *eod = the id of <|endoftext|>. */
+#define DATA_PAIR_EOD "<|endoftext|>"
+/* GPT-2's pair of files; *eod = the id of DATA_PAIR_EOD. */
 int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
                    struct data_named_text merges, int32_t *eod, struct ls_error *error);
 
@@ -374,6 +375,12 @@ int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_
                               struct data_settings settings, struct ls_error *error);
 int data_tokenizer_parse_ranks(struct ls_tokenizer *tokenizer, const char *pattern,
                                struct data_named_text file, struct ls_error *error);
+/* tokenizer_added.c: the special tokens of vocab.json and merges.txt, as GPT2Tokenizer of
+ * transformers has them: DATA_PAIR_EOD, and those that the settings name. */
+int data_pair_tokens(struct ls_tokenizer *tokenizer, struct data_settings settings,
+                     struct ls_error *error);
+/* LS_ENOTSUP: what the settings have there the two files cannot say. */
+int data_pair_refuse(const char *path, const char *where, struct ls_error *error);
 /* tokenizer_config.c: which tokens begin and end texts; and what ends a document. */
 int data_tokenizer_configure(struct ls_tokenizer *tokenizer, struct data_settings settings,
                              struct ls_error *error);

@@ -441,10 +441,12 @@ CASE(test_pairs_of_other_tokenizers)
         {"tokenizer_config.json", "{\"add_prefix_space\": true}", "add_prefix_space: vocab.json"},
         {"tokenizer_config.json",
          "{\"added_tokens_decoder\": {\"9\": {\"content\": \"<|im_end|>\"}}}",
-         "added_tokens_decoder: vocab.json"},
+         "added_tokens_decoder.9: vocab.json"},
         {"special_tokens_map.json", "{\"pad_token\": {\"content\": \"[PAD]\"}}",
          "special_tokens_map.json: pad_token: vocab.json"},
-        {"added_tokens.json", "{\"<|im_end|>\": 600}", "added_tokens_decoder: vocab.json"},
+        {"tokenizer_config.json", "{\"additional_special_tokens\": [\"<new>\"]}",
+         "additional_special_tokens: vocab.json"},
+        {"added_tokens.json", "{\"<|im_end|>\": 600}", "added_tokens_decoder.600: vocab.json"},
     };
     char command[1400];
     snprintf(command, sizeof command,
@@ -468,6 +470,71 @@ CASE(test_pairs_of_other_tokenizers)
         }
         unlink(path);
     }
+}
+
+/* The ids of a text in a prompt, with spaces between. */
+static void prompt_ids(const struct ls_tokenizer *tokenizer, const char *text, char *shown,
+                       size_t size)
+{
+    struct ls_encoder *encoder;
+    struct ls_token_list ids = {0};
+    struct ls_error error = {0};
+    size_t at = 0;
+    assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+    assert_ok(ls_encode_with(encoder, text, strlen(text),
+                             &(struct ls_encode_options){.special = true}, &ids, &error),
+              error);
+    for (int64_t i = 0; i < ids.count; i++)
+        at += (size_t)snprintf(shown + at, size - at, "%s%d", i ? " " : "", ids.ids[i]);
+    assert_true(at < size);
+    ls_token_list_release(&ids);
+    ls_encoder_free(encoder);
+}
+
+/* What GPT2Tokenizer of transformers 5 gives for the two files: <|endoftext|> is a special token
+ * unless bos, eos and unk are others, and so are those that settings name. Settings that say so
+ * belong to the tokenizer's files. */
+CASE(test_special_tokens_of_pairs)
+{
+    static const struct {
+        const char *settings;
+        bool end, th; /* which are found as tokens */
+        int files;
+    } cases[] = {
+        {NULL, true, false, 2},
+        {"{\"eos_token\": \"<|endoftext|>\", \"model_max_length\": 9}", true, false, 2},
+        {"{\"pad_token\": \"th\"}", true, true, 3},
+        {"{\"additional_special_tokens\": [\"th\"]}", true, true, 3},
+        {"{\"bos_token\": \"th\", \"eos_token\": {\"content\": \"th\"}}", true, true, 3},
+        {"{\"bos_token\": \"th\", \"eos_token\": \"th\", \"unk_token\": \"th\"}", false, true, 3},
+        {"{\"bos_token\": null, \"eos_token\": null, \"unk_token\": null}", false, false, 3},
+    };
+    char command[1400], config[600];
+    snprintf(
+        command, sizeof command,
+        "mkdir -p %s/pair && cp test/data/golden/vocab.json test/data/golden/merges.txt %s/pair",
+        support_folder, support_folder);
+    assert_int_equal(system(command), 0);
+    snprintf(config, sizeof config, "%s/pair/tokenizer_config.json", support_folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_tokenizer *tokenizer;
+        struct ls_error error = {0};
+        char shown[2][200];
+        int count;
+        unlink(config);
+        if (cases[i].settings)
+            scratch_write(config, cases[i].settings, strlen(cases[i].settings));
+        assert_ok(ls_tokenizer_new(support_path("pair"), &tokenizer, &error), error);
+        int32_t end = ls_tokenizer_eod(tokenizer), th = ls_tokenizer_id(tokenizer, "th");
+        prompt_ids(tokenizer, "<|endoftext|>", shown[0], sizeof shown[0]);
+        snprintf(shown[1], sizeof shown[1], "%d", end);
+        assert_int_equal(!strcmp(shown[0], shown[1]), cases[i].end);
+        assert_int_equal(th >= 0 && ls_tokenizer_is_special(tokenizer, th), cases[i].th);
+        ls_tokenizer_files(tokenizer, &count);
+        assert_int_equal(count, cases[i].files);
+        ls_tokenizer_free(tokenizer);
+    }
+    unlink(config);
 }
 
 static void link_to(const char *from, const char *target)
