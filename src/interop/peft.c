@@ -68,6 +68,14 @@ static const char *within_block(const char *name)
     return within;
 }
 
+static int too_long(const char *path, const char *what, size_t bytes, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.300s: %s: expected at most %zu characters together, as lora.targets "
+                        "takes",
+                        path, what, bytes - 1);
+}
+
 /* "self_attn.q_proj,mlp.up_proj", of the tensors' names: whatever pattern chose them, they are what
  * is there. */
 static int targets_found(const char *folder, char *text, size_t bytes, struct ls_error *error)
@@ -91,12 +99,13 @@ static int targets_found(const char *folder, char *text, size_t bytes, struct ls
     ls_safetensors_close(file);
     for (char *c = text; (c = strchr(c, '|'));)
         *c = ',';
-    return status || (used > 0 && used < bytes)
-               ? status
-               : ls_error_set(error, LS_ECONFIG,
-                              "%.300s: expected tensors of adapters, lora_A and "
-                              "lora_B, of a few matrices in each block",
-                              path);
+    if (!status && used >= bytes)
+        return too_long(path, "the names of its matrices", bytes, error);
+    return status || used > 0 ? status
+                              : ls_error_set(error, LS_ECONFIG,
+                                             "%.300s: expected tensors of adapters, lora_A and "
+                                             "lora_B, of a few matrices in each block",
+                                             path);
 }
 
 /* Target_modules of every block: a list of names without a block's number, and nothing left out. */
@@ -130,7 +139,9 @@ static int targets_text(const struct interop_keys *keys, char *text, size_t byte
         used +=
             (size_t)snprintf(text + used, bytes - used, "%s%s", i ? "," : "", word ? word : "?");
     }
-    return used > 0 && used < bytes
+    if (used >= bytes)
+        return too_long(keys->name, "target_modules", bytes, keys->error);
+    return used > 0
                ? LS_OK
                : ls_error_set(keys->error, LS_ECONFIG,
                               "%.300s: target_modules = %s: expected a list of names, a pattern or "

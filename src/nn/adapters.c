@@ -4,6 +4,7 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The next of words with commas between, in place; NULL behind the last. */
@@ -69,15 +70,15 @@ const char *ls_lora_target(enum ls_arch arch, int i, char name[LS_LORA_TARGET_BY
     return name;
 }
 
-static void targets_print(enum ls_arch arch, char *text, size_t bytes)
+enum { TARGETS_MAX = 64 }; /* the bits of a mask */
+
+static void targets_print(enum ls_arch arch, char text[TARGETS_MAX * (LS_LORA_TARGET_BYTES + 2)])
 {
     char name[LS_LORA_TARGET_BYTES];
     *text = '\0';
-    for (int i = 0; ls_lora_target(arch, i, name); i++) {
-        size_t used = strlen(text);
+    for (int i = 0; ls_lora_target(arch, i, name); i++)
         if (!strstr(text, name))
-            snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", name);
-    }
+            sprintf(text + strlen(text), "%s%s", *text ? ", " : "", name);
 }
 
 /* Whether "self_attn.q_proj.weight" is that of a target "q_proj" or "self_attn.q_proj". */
@@ -92,25 +93,28 @@ static bool is_target(const struct parameter *p, const char *target)
 int ls_lora_targets(enum ls_arch arch, const char *names, uint64_t *targets, struct ls_error *error)
 {
     const struct parameter *table = matrices_of(arch);
-    char text[256], known[256], *save = NULL;
+    char known[TARGETS_MAX * (LS_LORA_TARGET_BYTES + 2)], *text = strdup(names), *save = NULL;
+    int status = text ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for names of matrices");
     *targets = 0;
-    snprintf(text, sizeof text, "%s", names);
-    for (char *word = word_next(text, &save); word; word = word_next(NULL, &save)) {
+    for (char *word = text ? word_next(text, &save) : NULL; word && !status;
+         word = word_next(NULL, &save)) {
         uint64_t found = 0;
         bool all = !strcmp(word, "all") || !strcmp(word, "all-linear");
         for (int i = 0; is_matrix(&table[i]); i++)
             found |= (uint64_t)(all || is_target(&table[i], word)) << i;
         if (!found) {
-            targets_print(arch, known, sizeof known);
-            return ls_error_set(error, LS_ECONFIG,
-                                "a block of %s has no matrix \"%.60s\": expected all, or some of "
-                                "%s, with commas between",
-                                ls_arch_name(arch), word, known);
+            targets_print(arch, known);
+            status = ls_error_set(error, LS_ECONFIG,
+                                  "a block of %s has no matrix \"%.60s\": expected all, or some of "
+                                  "%s, with commas between",
+                                  ls_arch_name(arch), word, known);
         }
         *targets |= found;
     }
-    return *targets ? LS_OK
-                    : ls_error_set(error, LS_ECONFIG, "it names no matrix: expected all, or names");
+    free(text);
+    return status || *targets
+               ? status
+               : ls_error_set(error, LS_ECONFIG, "it names no matrix: expected all, or names");
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -508,6 +508,16 @@ CASE(test_what_is_trained)
     expect_good(&config, TINY "lora: {rank: 4, targets: 'c_fc, attn.c_proj'}\n");
     assert_int_equal(config.model.lora.targets, 1 << 3 | 1 << 4);
     assert_true(config.model.lora.alpha == 4);
+    /* a name is a name however far behind it stands */
+    char words[400] = TINY "lora: {rank: 4, targets: 'c_fc";
+    while (strlen(words) < 330)
+        strcat(words, ", c_fc");
+    char *end = words + strlen(words);
+    strcpy(end, ", attn.c_proj'}\n");
+    expect_good(&config, words);
+    assert_int_equal(config.model.lora.targets, 1 << 3 | 1 << 4);
+    strcpy(end, ", q_proj'}\n");
+    expect_refused(words, "no matrix \"q_proj\"", NULL);
 }
 
 #define WIDE                                                                                       \
