@@ -1,5 +1,6 @@
 /* Matrices of 4 bits as transformers saves a model that it loaded with load_in_4bit (bitsandbytes,
- * QuantState.as_dict): "NAME" U8 [n / 2, 1], two codes of NF4 a byte, and beside it
+ * QuantState.as_dict): "NAME" U8 [n / 2, 1], two codes of NF4 a byte (the same bytes as BF16, F16
+ * or F32 with bnb_4bit_quant_storage, which FSDP needs), and beside it
  *
  *   NAME.absmax                             F32, of each 64 values; or, nested, U8:
  *   NAME.nested_absmax, .nested_quant_map   F32, of each 256 of them; F32 [256]
@@ -35,21 +36,27 @@ bool bnb_matrix_of(const char *name, char matrix[LS_PARAM_NAME_MAX + 64])
 
 int bnb_config_take(json_t *description, const char *name, struct ls_error *error)
 {
-    static const char *const expected[][2] = {{"load_in_4bit", "true"},
-                                              {"bnb_4bit_quant_type", "\"nf4\""},
-                                              {"bnb_4bit_quant_storage", "\"uint8\""}};
+    static const struct {
+        const char *key, *values[5];
+    } expected[] = {
+        {"load_in_4bit", {"true"}},
+        {"bnb_4bit_quant_type", {"\"nf4\""}},
+        {"bnb_4bit_quant_storage", {"\"uint8\"", "\"bfloat16\"", "\"float16\"", "\"float32\""}}};
     const json_t *config = json_object_get(description, KEY);
     const char *method = json_string_value(json_object_get(config, "quant_method"));
     if (!method || strcmp(method, "bitsandbytes") != 0)
         return LS_OK; /* it is null, or refused with the other keys */
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        const json_t *value = json_object_get(config, expected[i][0]);
-        if (value && strcmp(interop_json_text(value).text, expected[i][1]) != 0)
+        const json_t *value = json_object_get(config, expected[i].key);
+        const char *const *fits = expected[i].values;
+        while (value && *fits && strcmp(interop_json_text(value).text, *fits) != 0)
+            fits++;
+        if (!*fits)
             return ls_error_set(error, LS_ECONFIG,
                                 "%.300s: " KEY ".%s = %s: expected %s: of bitsandbytes' forms "
                                 "NF4 is read",
-                                name, expected[i][0], interop_json_text(value).text,
-                                expected[i][1]);
+                                name, expected[i].key, interop_json_text(value).text,
+                                expected[i].values[0]);
     }
     json_object_del(description, KEY);
     return LS_OK;
@@ -133,6 +140,18 @@ static int state_read(const struct finding *f, const json_t *state, const int64_
     return out->absmax ? LS_OK : LS_ECKPT;
 }
 
+static const struct ls_tensor_view *state_find(const struct ls_safetensors *file, const char *codes)
+{
+    char name[LS_PARAM_NAME_MAX + 128];
+    snprintf(name, sizeof name, "%s." STATE "nf4", codes);
+    return ls_safetensors_find(file, name);
+}
+
+bool bnb_is_codes(const struct ls_safetensors *file, const struct ls_tensor_view *view)
+{
+    return (view->dtype_known && view->dtype == LS_U8) || state_find(file, view->name);
+}
+
 int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *codes,
              const char *path, const int64_t shape[2], struct nf4_view *out, struct ls_error *error)
 {
@@ -140,8 +159,7 @@ int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *cod
     char name[LS_PARAM_NAME_MAX + 128];
     json_t *state = NULL;
     *out = (struct nf4_view){.codes = codes->data};
-    snprintf(name, sizeof name, "%s." STATE "nf4", codes->name);
-    const struct ls_tensor_view *text = ls_safetensors_find(file, name);
+    const struct ls_tensor_view *text = state_find(file, codes->name);
     if (!text)
         return refuse(&f, "",
                       "is U8 and has no quant_state.bitsandbytes__nf4 beside it: expected F32, "

@@ -9,6 +9,9 @@
 int bnb_config_take(json_t *description, const char *name, struct ls_error *error);
 /* Whether the tensor of that name belongs to a matrix, and to which. */
 bool bnb_matrix_of(const char *name, char matrix[LS_PARAM_NAME_MAX + 64]);
+/* Whether the tensor is a matrix's codes, in whatever type they are stored, or can be nothing else.
+ */
+bool bnb_is_codes(const struct ls_safetensors *file, const struct ls_tensor_view *view);
 /* What the file has of the matrix whose codes are there. LS_ECKPT with what is wrong. */
 int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *codes,
              const char *path, const int64_t shape[2], struct nf4_view *out,

@@ -240,7 +240,7 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
                               there.transposed ? there.rows : there.cols};
     const struct shard *shard;
     view = param_find(source, param, there.name, &shard);
-    if (view && param->hidden && view->dtype_known && view->dtype == LS_U8)
+    if (view && param->hidden && bnb_is_codes(shard->file, view))
         return nf4_locate(source, shard, view, &there, out, error);
     int status = tensor_check(source, shard, view, there.name, matrix ? 2 : 1, shape, error);
     if (status)
@@ -326,7 +326,7 @@ static enum ls_dtype folder_dtype(const struct folder *f)
     for (int64_t s = 0; s < f->count; s++)
         for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
             const struct ls_tensor_view *view = ls_safetensors_at(f->shards[s].file, i);
-            if (view->dims == 2 && view->dtype_known && view->dtype != LS_U8)
+            if (view->dims == 2 && view->dtype_known && !bnb_is_codes(f->shards[s].file, view))
                 return view->dtype == LS_BF16 || view->dtype == LS_F16 ? view->dtype : LS_F32;
         }
     return LS_F32;

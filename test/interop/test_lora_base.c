@@ -26,7 +26,7 @@ static const char description[] =
     "\"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false%s}";
 static const char quantization[] =
     ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, "
-    "\"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_quant_storage\": \"uint8\"}";
+    "\"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_quant_storage\": \"%s\"}";
 
 struct matrix {
     const char *name;
@@ -45,8 +45,18 @@ struct model {
     enum ls_blocks blocks;
     bool nested; /* absmax of NF4 */
     bool neighbour, swapped, unfinite;
-    const char *state; /* in the place of NF4's quant_state */
+    const char *state;                                 /* in the place of NF4's quant_state */
+    enum { U8, BF16, F16, F32, I8, STORAGES } storage; /* of the codes */
 };
+
+static const struct {
+    const char *name;
+    enum ls_dtype dtype;
+} storages[STORAGES] = {[U8] = {"uint8", LS_U8},
+                        [BF16] = {"bfloat16", LS_BF16},
+                        [F16] = {"float16", LS_F16},
+                        [F32] = {"float32", LS_F32},
+                        [I8] = {"int8", LS_U8}};
 
 struct writing {
     struct ls_tensor_entry entries[TENSORS];
@@ -107,9 +117,11 @@ static void files_add(struct writing *w, const struct model *model, const char *
     static const float scale = 0.1f, offset = 0.09f;
     static const char plain[] = "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": "
                                 "\"float32\", \"shape\": [%d, %d]%s}";
-    const int64_t shape[2] = {m->rows * m->cols / 2, 1}, count = m->rows * m->cols / 64;
+    const enum ls_dtype storage = storages[model->storage].dtype;
+    const int64_t shape[2] = {m->rows * m->cols / 2 / (int64_t)ls_dtype_bytes(storage), 1};
+    const int64_t count = m->rows * m->cols / 64;
     char text[256], more[128] = "";
-    unsigned char *codes = tensor_add(w, name, "", LS_U8, 2, shape);
+    unsigned char *codes = tensor_add(w, name, "", storage, 2, shape);
     float *map = list_add(w, name, ".quant_map", LS_F32, 16), *absmax = NULL;
     unsigned char *bytes = NULL;
     memcpy(map, ls_nf4_map(), 16 * sizeof *map);
@@ -182,7 +194,7 @@ static void model_make(const char *directory, const char *folder, const struct m
 {
     static struct writing w;
     struct ls_error error = {0};
-    char text[1024], path[PATH], name[128];
+    char text[1024], quantized[256], path[PATH], name[128];
     w.count = 0;
     floats_add(&w, "model.embed_tokens.weight", 64, 128, 0.04f);
     floats_add(&w, "lm_head.weight", 64, 128, 0.04f);
@@ -199,7 +211,8 @@ static void model_make(const char *directory, const char *folder, const struct m
     }
     snprintf(path, sizeof path, "%s/%s", directory, folder);
     assert_ok(ls_directory_add(path, NULL, &error), error);
-    int length = snprintf(text, sizeof text, description, model->kind == FILES ? quantization : "");
+    snprintf(quantized, sizeof quantized, quantization, storages[model->storage].name);
+    int length = snprintf(text, sizeof text, description, model->kind == FILES ? quantized : "");
     snprintf(path, sizeof path, "%s/%s/config.json", directory, folder);
     scratch_write(path, text, (size_t)length);
     snprintf(path, sizeof path, "%s/%s/model.safetensors", directory, folder);
@@ -309,12 +322,18 @@ CASE_WITH(test_files_of_bitsandbytes, tokens_setup, scratch_teardown)
         model_make(*state, "values", &model);
         model.kind = FILES;
         model_make(*state, "files", &model);
-        model.swapped = true;
-        model_make(*state, "twin", &model);
         snprintf(words, sizeof words, "%s lora.base=nf4", precisions[nested]);
         first_proof(*state, "values", precisions[nested], proof);
         expect(*state, "files", precisions[nested], proof);
+        for (int storage = BF16; storage < I8; storage++) {
+            struct model stored = model;
+            stored.storage = storage;
+            model_make(*state, "stored", &stored);
+            expect(*state, "stored", words, proof);
+        }
         expect(*state, "files", words, proof);
+        model.swapped = true;
+        model_make(*state, "twin", &model);
         assert_false(is_proved(*state, "twin", words, proof));
         snprintf(words, sizeof words, "%s lora.base=nf4 parallel.tp=2", precisions[nested]);
         expect(*state, "files", words, proof);
@@ -396,6 +415,7 @@ CASE_WITH(test_what_cannot_be_kept_is_refused, tokens_setup, scratch_teardown)
 
 CASE_WITH(test_bad_files, tokens_setup, scratch_teardown)
 {
+    const struct model other = {.kind = FILES, .blocks = LS_BLOCKS_NF4, .storage = I8};
     static const char *const bad[][2] = {
         {"{", "not JSON"},
         {"{\"quant_type\": \"fp4\", \"blocksize\": 64, \"shape\": [%d, %d]}",
@@ -411,6 +431,9 @@ CASE_WITH(test_bad_files, tokens_setup, scratch_teardown)
          "expected nested_blocksize and nested_offset"},
     };
     char words[PATH];
+    model_make(*state, "files", &other);
+    snprintf(words, sizeof words, "model.from=%s/files", (const char *)*state);
+    expect_refused(*state, words, "bnb_4bit_quant_storage = \"int8\": expected \"uint8\"");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct model model = {.kind = FILES, .blocks = LS_BLOCKS_NF4, .state = bad[i][0]};
         model_make(*state, "files", &model);
