@@ -5,6 +5,7 @@
 #include "data/tokenizer_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/hub.h>
 #include <lockstep/chat.h>
 
 #include <dirent.h>
@@ -126,6 +127,7 @@ static bool find_patterned(const char *spec, struct found *found)
 static int find(const char *spec, struct found *found, struct ls_error *error)
 {
     size_t length = strlen(spec);
+    char hub[LS_HUB_HINT_BYTES];
     *found = (struct found){0};
     if (length >= PATH_MAX)
         return ls_error_set(error, LS_EINVAL, "tokenizer: a spec of %zu bytes is too long", length);
@@ -150,13 +152,14 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
                             "expected tokenizer.json beside it, which save_pretrained of "
                             "transformers writes",
                             spec);
+    ls_hub_hint(spec, hub);
     if (!strchr(spec, ','))
         return ls_error_set(error, LS_EDATA,
                             "tokenizer \"%s\": expected \"byte\"; a directory with "
                             "tokenizer.json, or with vocab.json and merges.txt (or gpt2-vocab.json "
                             "and gpt2-merges.txt), or with one PATTERN.tiktoken; a file of these; "
-                            "VOCAB.json,MERGES.txt; or PATTERN:FILE for a rank file",
-                            spec);
+                            "VOCAB.json,MERGES.txt; or PATTERN:FILE for a rank file%s",
+                            spec, hub);
     found->kind = FOUND_PAIR;
     return find_halves(spec, found, error);
 }

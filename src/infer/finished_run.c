@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- its configuration ----------------------------------------------------------------------- */
 
@@ -84,6 +85,13 @@ static void batch_set(struct ls_config *config)
     batch->rampup_start = batch->rampup_increment = batch->rampup_samples = 0;
 }
 
+static bool is_run(const char *path)
+{
+    char run[PATH_MAX], config[PATH_MAX];
+    return !ls_checkpoint_run(path, run, NULL) && !ls_path_join(config, run, "config.yaml", NULL) &&
+           access(config, F_OK) == 0;
+}
+
 /* The resolved configuration of a run, and its tokenizer: NULL where there is none. */
 static int run_read(const char *path, struct ls_config *config, struct ls_tokenizer **tokenizer,
                     struct ls_error *error)
@@ -113,7 +121,7 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
 {
     struct ls_tokenizer *tokenizer;
     const char *precision = NULL;
-    bool foreign = ls_model_is_foreign(path);
+    bool foreign = !is_run(path); /* or neither, which its reader says */
     for (int i = 0; i < count && foreign; i++)
         if (is_of_folder(words[i]))
             precision = words[i];

@@ -13,6 +13,9 @@ enum {
     STOPS_MAX = 64,
 };
 
+/* A line of a file of prompts named .jsonl. */
+#define PROMPT_OF_IDS "{\"prompt\": [1, 2, 3]}"
+
 /* A file under work. */
 struct reading {
     const char *name;
@@ -65,7 +68,10 @@ static int text_append(struct reading *r, struct ls_token_list *list, const char
                        size_t bytes)
 {
     if (!r->encoder)
-        return ls_error_set(r->error, LS_ECONFIG, NO_TOKENIZER "; or give lists of token ids");
+        return ls_error_set(r->error, LS_ECONFIG, NO_TOKENIZER "; or give lists of token ids%s",
+                            r->kind == LS_PROMPTS && !r->by.listed ? ", as in " PROMPT_OF_IDS
+                                                                     " in a file named .jsonl"
+                                                                   : "");
     r->scratch.count = 0;
     int status = ls_encode_with(r->encoder, text, bytes, &r->by.encode, &r->scratch, r->error);
     for (int64_t i = 0; i < r->scratch.count && !status; i++)
@@ -109,7 +115,9 @@ static int value_of(struct reading *r, const json_t *record, const char *key, co
 {
     *out = json_object_get(record, key);
     if (!*out)
-        return ls_error_set(r->error, LS_EDATA, "no key \"%s\"", key);
+        return ls_error_set(r->error, LS_EDATA,
+                            "no key \"%s\": expected one, with a string or a list of token ids",
+                            key);
     if (!json_is_string(*out) && !json_is_array(*out))
         return ls_error_set(r->error, LS_EDATA, "\"%s\": expected a string or a list of token ids",
                             key);
@@ -322,6 +330,8 @@ static int conversation_take(struct reading *r, struct ls_text_request *request,
 
 static int object_of(struct reading *r, const char *line, size_t bytes, json_t **out)
 {
+    const char *example =
+        r->kind == LS_PROMPTS && !r->by.chat ? ", {\"prompt\": \"TEXT\"} or " PROMPT_OF_IDS : "";
     json_error_t where;
     *out = ls_json_load(line, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
@@ -330,9 +340,10 @@ static int object_of(struct reading *r, const char *line, size_t bytes, json_t *
         return LS_OK;
     int status =
         r->by.listed ? ls_error_set(r->error, LS_EDATA, "expected a JSON object")
-        : *out       ? ls_error_set(r->error, LS_EDATA, "expected one JSON object a line")
-               : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object a line",
-                              where.column, where.text);
+        : *out
+            ? ls_error_set(r->error, LS_EDATA, "expected one JSON object a line%s", example)
+            : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object a line%s",
+                           where.column, where.text, example);
     json_decref(*out);
     *out = NULL;
     return status;

@@ -2,6 +2,7 @@
 #include "interop/interop_private.h"
 #include "interop/staging.h"
 
+#include <lockstep/base/hub.h>
 #include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
 
@@ -29,19 +30,28 @@ bool ls_model_is_foreign(const char *path)
 
 static int kind_of(struct ls_model_source *source, struct ls_error *error)
 {
-    char run[PATH_MAX], hint[1024] = "";
+    char run[PATH_MAX], hint[1024] = "", hub[LS_HUB_HINT_BYTES];
     struct stat found;
     if (stat(source->path, &found)) {
-        ls_path_hint(source->path, NULL, hint, sizeof hint);
+        ls_hub_hint(source->path, hub);
+        if (!*hub)
+            ls_path_hint(source->path, NULL, hint, sizeof hint);
         return ls_error_set(error, LS_EIO,
                             "%.300s: there is no such folder or file%.600s: expected a folder with "
-                            "config.json, an llm.c model or a run",
-                            source->path, hint);
+                            "config.json, an llm.c model or a run%s",
+                            source->path, hint, hub);
     }
     bool folder = S_ISDIR(found.st_mode);
     bool ours =
         folder && !ls_checkpoint_run(source->path, run, NULL) && interop_exists(run, "config.yaml");
     source->kind = ours ? &source_run : folder ? &source_hf : &source_llmc;
+    if (source->kind == &source_hf && !is_hf(source->path) &&
+        interop_exists(source->path, "adapter_config.json"))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s: holds adapters (adapter_config.json) and not their model: "
+                            "expected a run of both, which lockstep import MODEL --out RUN "
+                            "lora.from=%.300s makes",
+                            source->path, source->path);
     if (source->kind == &source_hf && !is_hf(source->path))
         return ls_error_set(error, LS_ECONFIG,
                             "%.300s: holds neither config.json (of a model of Hugging Face's) nor "

@@ -2,11 +2,14 @@
  * them. */
 #include "interop/interop_private.h"
 
+#include <lockstep/base/hub.h>
+
 #include <math.h>
 #include <string.h>
 
 #define DESCRIPTION "adapter_config.json"
 #define WEIGHTS     "adapter_model.safetensors"
+#define PICKLED     "adapter_model.bin"
 
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
@@ -176,12 +179,29 @@ static int keys_set(struct interop_keys *keys, const struct ls_log *log)
     return status ? status : interop_key_set(keys, "lora.targets", text, "target_modules");
 }
 
+static int folder_check(const char *folder, struct ls_error *error)
+{
+    char hub[LS_HUB_HINT_BYTES];
+    ls_hub_hint(folder, hub);
+    if (*hub)
+        return ls_error_set(error, LS_EIO, "%.300s: there is no such folder%s", folder, hub);
+    if (interop_exists(folder, PICKLED) && !interop_exists(folder, WEIGHTS))
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: " PICKLED " can hold programs and is not read: expected "
+                            "" WEIGHTS ", which save_pretrained of peft writes: load the adapters "
+                            "with peft and save them again",
+                            folder);
+    return LS_OK;
+}
+
 int peft_configure(struct ls_config *config, struct ls_config *scratch, const struct ls_log *log,
                    struct ls_error *error)
 {
     char path[PATH_MAX];
     json_t *description = NULL;
-    int status = ls_path_inside(path, config->lora.from, DESCRIPTION, error);
+    int status = folder_check(config->lora.from, error);
+    if (!status)
+        status = ls_path_inside(path, config->lora.from, DESCRIPTION, error);
     if (!status)
         status = ls_json_read(path, LS_ECONFIG, &description, error);
     if (!status)

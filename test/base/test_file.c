@@ -1,6 +1,7 @@
 /* Files appear whole or not at all, whichever call fails, and are read within bounds. */
 /* check: waits */
 #include <lockstep/base/file.h>
+#include <lockstep/base/hub.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -384,6 +385,21 @@ CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
     assert_string_equal(hint, "");
     ls_path_hint("///", NULL, hint, sizeof hint);
     assert_string_equal(hint, "");
+}
+
+/* Of a folder that is there, and of other paths, nothing is said. */
+CASE(test_names_of_the_hub)
+{
+    static const char *const others[] = {"test/base", "gpt2",  "a/b/c", "/a/b",      "./a",
+                                         "../a",      "some/", "/some", "some/ name"};
+    char hint[LS_HUB_HINT_BYTES];
+    ls_hub_hint("some-one/Model-1.5B", hint);
+    assert_string_equal(hint, "; a model of the Hugging Face hub must be downloaded first: hf "
+                              "download some-one/Model-1.5B --local-dir Model-1.5B");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        ls_hub_hint(others[i], hint);
+        assert_string_equal(hint, "");
+    }
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH = 4400, ROOM = 8192, TENSORS = 64, RANK = 3, ALPHA = 6 };
 
@@ -326,6 +327,19 @@ CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
     train_refused(directory, words, "lora.rank = 8");
     snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/nowhere", directory, directory);
     train_refused(directory, words, "nowhere/adapter_config.json");
+    path = scratch_path(directory, "adapters/adapter_model.bin");
+    scratch_write(path, "x", 1);
+    unlink(scratch_path(directory, "adapters/adapter_model.safetensors"));
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/adapters", directory, directory);
+    train_refused(directory, words,
+                  "adapter_model.bin can hold programs and is not read: expected "
+                  "adapter_model.safetensors, which save_pretrained of peft writes");
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=some-one/adapters-4", directory);
+    train_refused(directory, words, "hf download some-one/adapters-4 --local-dir adapters-4");
+    snprintf(words, sizeof words, "model.from=%s/adapters", directory);
+    train_refused(directory, words, "holds adapters (adapter_config.json) and not their model");
+    train_refused(directory, "model.from=some-one/Model-1.5B",
+                  "hf download some-one/Model-1.5B --local-dir Model-1.5B");
     snprintf(words, sizeof words, "model.preset=llama-tiny lora.from=%s/adapters", directory);
     train_refused(directory, words, "needs model.from");
 }

@@ -629,6 +629,23 @@ CASE_WITH(test_model_lacks_added_tokens, scratch_setup, scratch_teardown)
     assert_non_null(strstr(error.text, "expected at least the tokenizer's"));
 }
 
+/* What is no model says what it is, also to who would generate with it. */
+CASE_WITH(test_folders_that_are_no_models, scratch_setup, scratch_teardown)
+{
+    struct ls_error error = {0};
+    struct ls_config config;
+    assert_int_equal(
+        ls_finished_configure("some-one/Model", LS_TO_GENERATE, NULL, 0, &config, &error), LS_EIO);
+    assert_text_contains(error.text, "hf download some-one/Model --local-dir Model");
+    assert_int_equal(ls_finished_configure(*state, LS_TO_GENERATE, NULL, 0, &config, &error),
+                     LS_ECONFIG);
+    assert_text_contains(error.text, "holds neither config.json");
+    scratch_write(scratch_path(*state, "adapter_config.json"), "{}", 2);
+    assert_int_equal(ls_finished_configure(*state, LS_TO_GENERATE, NULL, 0, &config, &error),
+                     LS_ECONFIG);
+    assert_text_contains(error.text, "lockstep import MODEL --out RUN lora.from=");
+}
+
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     snprintf(user, 512, "%s", line);

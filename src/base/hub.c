@@ -1,0 +1,32 @@
+/* Names of models on the Hugging Face hub: ORG/NAME, of no folder here. */
+#include <lockstep/base/hub.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PART_BYTES = 96 }; /* as long as a name there may be */
+
+static bool is_part(const char *text, size_t length)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    return length > 0 && length <= PART_BYTES && text[0] != '.' && strspn(text, letters) >= length;
+}
+
+void ls_hub_hint(const char *path, char text[LS_HUB_HINT_BYTES])
+{
+    char folder[PART_BYTES + 1];
+    size_t first = strcspn(path, "/");
+    const char *name = path + first + (path[first] == '/');
+    text[0] = '\0';
+    if (!is_part(path, first) || !is_part(name, strlen(name)))
+        return;
+    snprintf(folder, sizeof folder, "%.*s", (int)first, path);
+    if (access(folder, F_OK))
+        snprintf(text, LS_HUB_HINT_BYTES,
+                 "; a model of the Hugging Face hub must be downloaded first: hf download %s "
+                 "--local-dir %s",
+                 path, name);
+}
