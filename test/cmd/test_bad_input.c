@@ -265,7 +265,9 @@ CASE(test_what_errors_tell)
         {"eval told/checkpoints/step-00000001",
          ckpt,
          {"step-00000001/manifest.json:2:", "not JSON"}},
-        {"eval tolt", io, {"tolt/config.yaml", "there is no folder tolt", "did you mean told"}},
+        {"eval tolt",
+         io,
+         {"tolt: expected a folder with config.json", "there is none; did you mean told?"}},
         {"eval told corpus_vlid", io, {"DATA = corpus_vlid: ", "did you mean corpus_valid?"}},
         {"generate told/checkpoints/step-00000002/ --prompt beer --tokens 1 --threads 1 | head -c "
          "4",

@@ -73,7 +73,7 @@ CASE(test_evaluation_and_generation)
     assert_string_not_equal(text[0], text[2]);
     for (int i = 0; i < 3; i++)
         free(text[i]);
-    expect("$L generate nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
+    expect("$L generate nowhere", ls_exit_code(LS_EIO), "nowhere: expected a folder");
     /* Neither the prompt nor the text has to fit the model's context of 32. */
     expect("$L generate spoken --prompt 'this prompt is longer than the context is' --tokens 50", 0,
            "this prompt is longer than the context is");

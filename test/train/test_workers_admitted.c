@@ -430,7 +430,7 @@ CASE(test_each_feature_is_one_of_runs_without_workers)
 CASE(test_a_feature_is_refused_or_gives_the_same_bits)
 {
     (void)state;
-    int every = check_every(97, 47), counts[MODES][OUTCOMES] = {{0}}, wrong = 0;
+    int every = check_every(211, 97), counts[MODES][OUTCOMES] = {{0}}, wrong = 0;
     for (int i = 0; i < MODES * count; i++) {
         int m = i % MODES, f = i / MODES;
         bool refuses = is_refused(m, list[f]); /* at no cost */
