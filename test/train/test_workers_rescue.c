@@ -42,8 +42,8 @@ enum { AT_ONCE, DELAYED, STREAMED, INT8 };
 static const char *const recipes[] = {
     [AT_ONCE] = "async.sync_every=2",
     [DELAYED] = "async.sync_every=2 async.delay=1",
-    [STREAMED] = "async.sync_every=4 async.fragments=2 async.delay=1 async.mixing=0.5 "
-                 "async.delta=bf16",
+    [STREAMED] = ("async.sync_every=4 async.fragments=2 async.delay=1 async.mixing=0.5 "
+                  "async.delta=bf16"),
     [INT8] = "async.sync_every=2 async.delay=1 async.delta=int8",
 };
 
