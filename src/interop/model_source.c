@@ -38,7 +38,7 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
             ls_path_hint(source->path, NULL, hint, sizeof hint);
         return ls_error_set(error, LS_EIO,
                             "%.300s: expected a folder with config.json, an llm.c model or a run; "
-                            "there is none%.600s%s",
+                            "there is no such folder or file%.600s%s",
                             source->path, hint, hub);
     }
     bool folder = S_ISDIR(found.st_mode);

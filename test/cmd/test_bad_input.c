@@ -267,7 +267,8 @@ CASE(test_what_errors_tell)
          {"step-00000001/manifest.json:2:", "not JSON"}},
         {"eval tolt",
          io,
-         {"tolt: expected a folder with config.json", "there is none; did you mean told?"}},
+         {"tolt: expected a folder with config.json",
+          "no such folder or file; did you mean told?"}},
         {"eval told corpus_vlid", io, {"DATA = corpus_vlid: ", "did you mean corpus_valid?"}},
         {"generate told/checkpoints/step-00000002/ --prompt beer --tokens 1 --threads 1 | head -c "
          "4",
