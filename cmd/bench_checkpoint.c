@@ -23,7 +23,6 @@ struct bench {
     char work[600], checkpoint[700], resharded[700];
     int64_t bytes; /* of the files of tensors */
     struct bench_turns turns;
-    double hash_s[BENCH_ROUNDS_MAX]; /* of the state's hash, which is a part of resuming */
 };
 
 /* ---- plain files ----------------------------------------------------------------------------- */
@@ -123,19 +122,6 @@ static int way_run(struct bench *b, enum way way, struct ls_trainer *trainer, st
     return status;
 }
 
-/* Collective. */
-static int hash_run(struct ls_trainer *trainer, struct ls_comm *world, double *seconds,
-                    struct ls_error *error)
-{
-    struct ls_digest digest;
-    int status = ls_barrier(world, error);
-    double begin = ls_now_s();
-    if (!status)
-        status = ls_trainer_hash(trainer, &digest, error);
-    *seconds = ls_now_s() - begin;
-    return status;
-}
-
 static int rounds_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct bench *b = user;
@@ -154,10 +140,6 @@ static int rounds_body(struct ls_comm *world, void *user, struct ls_error *error
             status = way_run(b, (enum way)way, trainer, world, &seconds, error);
             if (ls_comm_rank(world) == 0)
                 b->turns.s[way][round] = seconds;
-            if (!status && way == RESUME)
-                status = hash_run(trainer, world, &seconds, error);
-            if (ls_comm_rank(world) == 0 && way == RESUME)
-                b->hash_s[round] = seconds;
         }
     ls_trainer_free(trainer);
     return status;
@@ -209,14 +191,6 @@ static int copy_run(struct bench *b, double *seconds, struct ls_error *error)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void seconds_print(const char *name, const double *seconds, int rounds)
-{
-    printf(", \"%s_s\": [", name);
-    for (int round = 0; round < rounds; round++)
-        printf("%s%.4f", round ? ", " : "", seconds[round]);
-    printf("]");
-}
-
 static void print(const struct bench *b)
 {
     static const char *const names[] = {"save", "write", "resume", "read", "reshard", "copy"};
@@ -228,9 +202,12 @@ static void print(const struct bench *b)
                (double)b->bytes / bench_seconds(turns, way + 1) / 1e9,
                bench_ratio(turns, way, way + 1));
     printf("{\"bytes\": %lld", (long long)b->bytes);
-    for (int way = 0; way < WAYS; way++)
-        seconds_print(names[way], turns->s[way], turns->rounds);
-    seconds_print("hash", b->hash_s, turns->rounds);
+    for (int way = 0; way < WAYS; way++) {
+        printf(", \"%s_s\": [", names[way]);
+        for (int round = 0; round < turns->rounds; round++)
+            printf("%s%.4f", round ? ", " : "", turns->s[way][round]);
+        printf("]");
+    }
     printf("}\n");
 }
 

@@ -611,9 +611,9 @@ static const struct cmd_page pages[] = {
      "it, and reshards it for tensor-parallel ranks, train.steps=3 times, in a folder inside "
      "train.out (default: the current folder), and removes all. In turns with these, as many ranks "
      "write as many bytes to plain files and sync them, read and digest them, and copy them. What "
-     "is read is on the disk and not in memory. Resuming includes the hash of the state, whose "
-     "time is taken too. Prints medians of seconds, and their ratios within a round; the last line "
-     "has the seconds as one JSON object.",
+     "is read is on the disk and not in memory. Saving and resuming include the hash of the state. "
+     "Prints medians of seconds, and their ratios within a round; the last line has the seconds as "
+     "one JSON object.",
      none, cmd_bench_checkpoint, 0, "lockstep bench checkpoint train.out=/mnt/nvme\n"},
     {"bench interop", "[folder=PATH] [mib=N] [rounds=N]", "measure import and export of a model",
      "Makes a Llama of mib=1024 MiB in bf16 as a Hugging Face folder, inside folder=PATH (default: "

@@ -6,11 +6,10 @@
 Each pair is one `lockstep bench checkpoint` (its page says what it measures: GPT-2 124M on two
 ranks, 1.49 GB) and one save and load by torch.distributed.checkpoint, of two processes over gloo:
 GPT-2's matrices with two moments each, as DTensors that are cut by rows. Both sync what they write,
-and both read what is not in memory. DCP has no digests; Lockstep's load verifies every byte. save
-and resume compute the hash of the state too, save from what it writes; load is resume without the
-time that the hash takes, measured in the same pair. Prints medians of seconds, and ratios within a
-pair. --torch is a Python that has PyTorch; without one that part is left out. Keys go to `lockstep
-bench checkpoint`.
+and both read what is not in memory. DCP has no digests; Lockstep's load verifies every byte, and save
+and load compute the hash of the state too, from what they write and read. Prints medians of seconds,
+and ratios within a pair. --torch is a Python that has PyTorch; without one that part is left out.
+Keys go to `lockstep bench checkpoint`.
 
 --write puts the table into bench/RESULTS.md, between two marks, and the numbers into
 bench/results.json: on an idle machine, in a tree without changes.
@@ -32,7 +31,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- bench-checkpoint: begin -->", "<!-- bench-checkpoint: end -->"
 # What is measured, what it is divided by, what the quotient of their seconds is at most.
 ROWS = [("save", "write", "2 ranks write plain files and sync them", 1 / 0.9),
-        ("load", "read", "2 ranks read plain files and digest them (XXH3)", 1 / 0.9),
         ("resume", "read", "2 ranks read plain files and digest them (XXH3)", 1 / 0.9),
         ("save", "dcp_save", "dcp.save, 2 processes", 1 / 1.5),
         ("resume", "dcp_load", "dcp.load, 2 processes, no digests", 1 / 1.5),
@@ -124,7 +122,6 @@ def pairs_run(o):
         own = lockstep_run(o.lockstep, o.folder, o.keys)
         if o.torch and not its:
             its = torch_run(o.torch, o.folder)
-        own["load"] = own["resume"] - own["hash"]
         for name in ("dcp_save", "dcp_load"):
             if its:
                 own[name] = its[name] * own["bytes"] / its["bytes"]
@@ -157,8 +154,7 @@ def write(pairs, lines, commit):
         text += f"\n{BEGIN}\n{END}\n"
     new = ["## Checkpoints", "", "`tools/bench-checkpoint.py --write`: the state of GPT-2 124M, "
            f"{pairs[0]['bytes'] / 1e9:.2f} GB, medians of {len(pairs)} pairs; {today}, commit "
-           f"{commit}. load is resume without the hash of the state, measured beside it. "
-           "DCP's seconds are for as many bytes.", "", *lines]
+           f"{commit}. DCP's seconds are for as many bytes.", "", *lines]
     before, rest = text.split(BEGIN, 1)
     path.write_text(before + BEGIN + "\n\n" + "\n".join(new) + "\n\n" + END +
                     rest.split(END, 1)[1])

@@ -88,10 +88,9 @@ struct ls_digest state_position(const struct ls_state *state)
     return position;
 }
 
-void state_held_init(const struct ls_state *state, const struct ls_digest *position,
-                     struct state_held *held)
+void state_held_place(const struct ls_state *state, const struct ls_digest *position,
+                      struct state_held *held)
 {
-    *held = (struct state_held){0};
     ls_digest_merge(&held->all[0], position);
     if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
         ls_digest_merge(&held->owned[0], position);
@@ -223,9 +222,9 @@ int state_hash_agree(const struct ls_state *state, int64_t step, const struct st
 
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
 {
-    struct state_held held;
+    struct state_held held = {0};
     const struct ls_digest position = state_position(state);
-    state_held_init(state, &position, &held);
+    state_held_place(state, &position, &held);
     int status = state_held_rest(state, false, NULL, &held, error);
     return state_hash_agree(state, state->step, &held, status, digest, error);
 }

@@ -5,6 +5,7 @@
 #include <lockstep/ckpt.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What does not say which weights fit is no matter: other has it from mine. */
@@ -81,27 +82,48 @@ static void fingerprint_check(const struct ls_state *state, const struct ls_chec
                differences);
 }
 
+/* A state that is loaded, and the hash of what was. */
+struct taking {
+    struct ls_state *state;
+    struct state_share *hashed; /* [array + 1][param]: what is in held */
+    struct state_held held;
+};
+
 struct loading {
-    struct ls_queue *queue;
+    struct taking *taking;
     struct ls_checkpoint *checkpoint;
     const struct ls_stored_tensor *tensor; /* NULL: zeros */
+    int param, array;
+    bool hashed;
     struct ls_runs runs;
     struct ls_run run; /* what is left of one; count 0 at the end */
 };
 
+/* The elements of a piece that are there, in the cache if they were just read. */
+static void values_hash(const struct loading *l, int64_t first, int64_t count, void *values)
+{
+    const struct state_share which = {l->param, l->array, first, count};
+    if (l->hashed && count > 0)
+        state_held_add(l->taking->state, false, &which, values, &l->taking->held);
+}
+
 static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
+    enum { PORTION = 1 << 20 }; /* elements */
     struct loading *l = user;
     size_t bytes = ls_dtype_bytes(l->runs.spec->dtype);
     int64_t end = piece->from + piece->count;
-    int status = ls_queue_synchronise(l->queue, error); /* the host writes */
-    if (!status && !l->tensor)
+    int status = ls_queue_synchronise(&l->taking->state->ops->queue, error); /* the host writes */
+    if (!status && !l->tensor) {
         memset(piece->values, 0, (size_t)piece->count * bytes);
+        values_hash(l, piece->from, piece->count, piece->values);
+    }
     while (!status && l->tensor && l->run.count > 0 && l->run.local < end) {
-        int64_t count = ls_min(l->run.count, end - l->run.local);
-        status = ls_checkpoint_read(
-            l->checkpoint, l->tensor, l->run.global, count,
-            (char *)piece->values + (size_t)(l->run.local - piece->from) * bytes, error);
+        int64_t count = ls_min(ls_min(l->run.count, end - l->run.local), PORTION);
+        void *values = (char *)piece->values + (size_t)(l->run.local - piece->from) * bytes;
+        status = ls_checkpoint_read(l->checkpoint, l->tensor, l->run.global, count, values, error);
+        if (!status)
+            values_hash(l, l->run.local, count, values);
         l->run.global += count;
         l->run.local += count;
         l->run.count -= count;
@@ -141,16 +163,24 @@ static void slice_runs(const struct ls_state *state, const struct ls_dtensor_spe
 
 /* This rank's slices of one array. Of fresh weights there are no states: they are zero, also where
  * part of a damaged checkpoint was loaded before. */
-static int array_load(struct ls_state *state, struct ls_checkpoint *checkpoint, int array,
+static int array_load(struct taking *t, struct ls_checkpoint *checkpoint, int array,
                       struct ls_error *error)
 {
+    struct ls_state *state = t->state;
+    const int params = state->params->count;
     int status = LS_OK;
-    for (int i = 0; i < state->params->count && !status; i++) {
+    for (int i = 0; i < params && !status; i++) {
         ls_progress();
-        struct loading loading = {.queue = &state->ops->queue, .checkpoint = checkpoint};
+        const struct ls_param *param = &state->params->list[i];
+        struct loading loading = {.taking = t, .checkpoint = checkpoint, .param = i, .array = array};
         struct ls_dtensor_spec spec;
-        if (array >= ls_state_arrays(state, &state->params->list[i]))
+        if (array >= ls_state_arrays(state, param))
             continue;
+        /* ls_state_publish rounds what is frozen. */
+        loading.hashed = !param->frozen;
+        if (loading.hashed)
+            t->hashed[(array - LS_STATE_PARAMETERS) * params + i] =
+                (struct state_share){i, array, 0, state->slices[i].part->count};
         status = slice_find(state, checkpoint, array, i, &loading.tensor, &spec, error);
         if (status)
             return status;
@@ -195,17 +225,19 @@ static int files_mark(void *user, struct ls_checkpoint *checkpoint, bool *needed
 
 static int checkpoint_apply(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
 {
-    struct ls_state *state = user;
+    struct taking *t = user;
+    struct ls_state *state = t->state;
     int arrays = ls_optimizer_states_most(&state->optimizer.config);
     int status = recipe_check(state, checkpoint, error);
     if (status)
         return status;
     fingerprint_check(state, checkpoint);
+    t->held = (struct state_held){0};
     status = ls_state_settle(state, error);
     if (!status)
         status = ls_queue_synchronise(&state->ops->queue, error);
     for (int array = LS_STATE_PARAMETERS; array < arrays && !status; array++)
-        status = array_load(state, checkpoint, array, error);
+        status = array_load(t, checkpoint, array, error);
     return status;
 }
 
@@ -227,14 +259,19 @@ static void counters_take(struct ls_state *state, const struct ls_checkpoint_sta
 }
 
 /* Collective. The working copies follow, and the state is what was saved. */
-static int state_publish(struct ls_state *state, const struct ls_checkpoint *checkpoint,
+static int state_publish(struct taking *t, const struct ls_checkpoint *checkpoint,
                          struct ls_error *error)
 {
+    struct ls_state *state = t->state;
+    const struct ls_digest position = state_position(state);
     struct ls_digest digest;
     char hex[33];
     int status = ls_state_publish(state, error);
-    if (!status)
-        status = ls_state_hash(state, &digest, error);
+    if (status)
+        return status;
+    state_held_place(state, &position, &t->held);
+    status = state_held_rest(state, false, t->hashed, &t->held, error);
+    status = state_hash_agree(state, state->step, &t->held, status, &digest, error);
     if (status)
         return status;
     ls_digest_hex(&digest, hex);
@@ -250,9 +287,10 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
 /* Collective. *snapshot: the newest that the run's machines have together, loaded, where it is
  * newer than the checkpoint of step `than`; else NULL. What the system refuses is no reason to end:
  * nothing was loaded. */
-static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_log *log,
+static int snapshot_load(struct taking *t, int64_t than, const struct ls_log *log,
                          struct ls_checkpoint **snapshot, struct ls_error *error)
 {
+    struct ls_state *state = t->state;
     struct ls_comm *world = ls_state_world(state);
     struct ls_error why = {0};
     *snapshot = NULL;
@@ -265,7 +303,7 @@ static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_l
         return LS_OK;
     }
     if (!status && *snapshot)
-        status = ls_checkpoint_load(snapshot, world, LS_OK, checkpoint_apply, state, log, &why);
+        status = ls_checkpoint_load(snapshot, world, LS_OK, checkpoint_apply, t, log, &why);
     if (!status)
         return LS_OK;
     ls_checkpoint_close(*snapshot);
@@ -275,9 +313,10 @@ static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_l
 
 /* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL where there is
  * none. */
-static int newest_load(struct ls_state *state, const struct ls_log *log,
+static int newest_load(struct taking *t, const struct ls_log *log,
                        struct ls_checkpoint **checkpoint, struct ls_error *error)
 {
+    struct ls_state *state = t->state;
     struct ls_comm *world = ls_state_world(state);
     struct ls_checkpoint *snapshot = NULL;
     struct ls_error why = {0};
@@ -285,7 +324,7 @@ static int newest_load(struct ls_state *state, const struct ls_log *log,
     int64_t step = *checkpoint ? (*checkpoint)->state.step : -1;
     int status = ls_all_reduce_max(world, &step, error);
     if (!status)
-        status = snapshot_load(state, step, log, &snapshot, error);
+        status = snapshot_load(t, step, log, &snapshot, error);
     if (status || snapshot) {
         ls_checkpoint_close(*checkpoint);
         *checkpoint = snapshot;
@@ -295,63 +334,83 @@ static int newest_load(struct ls_state *state, const struct ls_log *log,
     }
     if (found && error)
         *error = why;
-    return ls_checkpoint_load(checkpoint, world, found, checkpoint_apply, state, log, error);
+    return ls_checkpoint_load(checkpoint, world, found, checkpoint_apply, t, log, error);
 }
 
 /* Collective. The one that the key names. */
-static int named_load(struct ls_state *state, const char *key, const struct ls_log *log,
+static int named_load(struct taking *t, const char *key, const struct ls_log *log,
                       struct ls_checkpoint **checkpoint, struct ls_error *error)
 {
+    const struct ls_state *state = t->state;
     int found = ls_checkpoint_open(checkpoint, ls_config_resume_path(state->config), error);
     if (found)
         ls_config_blame(state->config, key, error);
     int status = ls_checkpoint_load(checkpoint, ls_state_world(state), found, checkpoint_apply,
-                                    state, log, error);
+                                    t, log, error);
     if (status && !found && !*checkpoint) /* damage that a read found */
         ls_config_blame(state->config, key, error);
     return status;
 }
 
 /* Collective. What was read becomes what is computed with, once its hash is right. */
-static int loaded_take(struct ls_state *state, struct ls_checkpoint *checkpoint,
+static int loaded_take(struct taking *t, struct ls_checkpoint *checkpoint,
                        struct ls_error *error)
 {
+    struct ls_state *state = t->state;
     counters_take(state, &checkpoint->state);
-    return ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error), error);
+    return ls_comm_agree(ls_state_world(state), state_publish(t, checkpoint, error), error);
+}
+
+/* Collective. */
+static int taking_init(struct taking *t, struct ls_state *state, struct ls_error *error)
+{
+    size_t arrays = 1 + (size_t)ls_optimizer_states_most(&state->optimizer.config);
+    *t = (struct taking){.state = state,
+                         .hashed = calloc(arrays * (size_t)state->params->count + 1,
+                                          sizeof *t->hashed)};
+    int status = t->hashed ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for what is loaded");
+    return ls_comm_agree(ls_state_world(state), status, error);
 }
 
 int ls_state_load(struct ls_state *state, const char *path, struct ls_error *error)
 {
+    struct taking taking;
     struct ls_checkpoint *checkpoint = NULL;
     const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
-    int found = ls_checkpoint_open(&checkpoint, path, error);
-    int status = ls_checkpoint_load(&checkpoint, ls_state_world(state), found, checkpoint_apply,
-                                    state, log, error);
+    int status = taking_init(&taking, state, error);
+    if (!status) {
+        int found = ls_checkpoint_open(&checkpoint, path, error);
+        status = ls_checkpoint_load(&checkpoint, ls_state_world(state), found, checkpoint_apply,
+                                    &taking, log, error);
+    }
     if (!status)
-        status = loaded_take(state, checkpoint, error);
+        status = loaded_take(&taking, checkpoint, error);
     if (!status)
         ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", path, (long)state->step);
     ls_checkpoint_close(checkpoint);
+    free(taking.hashed);
     return status;
 }
 
 /* Collective. *checkpoint is NULL where there is none. */
-static int resume(struct ls_state *state, const struct ls_log *log,
+static int resume(struct taking *t, const struct ls_log *log,
                   struct ls_checkpoint **checkpoint, struct ls_error *error)
 {
+    struct ls_state *state = t->state;
     bool own = !strcmp(state->config->train.resume, "auto");
-    int status = own ? newest_load(state, log, checkpoint, error)
-                     : named_load(state, "train.resume", log, checkpoint, error);
+    int status = own ? newest_load(t, log, checkpoint, error)
+                     : named_load(t, "train.resume", log, checkpoint, error);
     if (own && !status && !*checkpoint && ls_config_resume_path(state->config))
-        status = named_load(state, "train.resume_else", log, checkpoint, error);
-    return status || !*checkpoint ? status : loaded_take(state, *checkpoint, error);
+        status = named_load(t, "train.resume_else", log, checkpoint, error);
+    return status || !*checkpoint ? status : loaded_take(t, *checkpoint, error);
 }
 
 /* Collective. The newest snapshot is not what was hashed: a bit flipped before it was copied, so
  * its pieces are whole. The checkpoint on the disk takes its place. */
-static int resume_without(struct ls_state *state, const struct ls_log *log,
+static int resume_without(struct taking *t, const struct ls_log *log,
                           struct ls_checkpoint **checkpoint, struct ls_error *error)
 {
+    struct ls_state *state = t->state;
     const char *snapshots = state->snapshots;
     struct ls_error why = error ? *error : (struct ls_error){0};
     ls_log(log, LS_LOG_WARNING, "the newest snapshot is left out: %s", why.text);
@@ -359,7 +418,7 @@ static int resume_without(struct ls_state *state, const struct ls_log *log,
     *checkpoint = NULL;
     state->snapshots = NULL;
     state->from_snapshot = false;
-    int status = resume(state, log, checkpoint, error);
+    int status = resume(t, log, checkpoint, error);
     state->snapshots = snapshots;
     if (status || *checkpoint)
         return status;
@@ -377,14 +436,17 @@ static int resume_without(struct ls_state *state, const struct ls_log *log,
 
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error)
 {
+    struct taking taking;
     struct ls_checkpoint *checkpoint = NULL;
     const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
     *resumed = false;
     if (!strcmp(state->config->train.resume, "never"))
         return LS_OK;
-    int status = resume(state, log, &checkpoint, error);
+    int status = taking_init(&taking, state, error);
+    if (!status)
+        status = resume(&taking, log, &checkpoint, error);
     if (status == LS_ECKPT && state->from_snapshot)
-        status = resume_without(state, log, &checkpoint, error);
+        status = resume_without(&taking, log, &checkpoint, error);
     *resumed = checkpoint != NULL && !status;
     if (*resumed)
         ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", checkpoint->directory,
@@ -394,5 +456,6 @@ int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *erro
                "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",
                state->config->train.out);
     ls_checkpoint_close(checkpoint);
+    free(taking.hashed);
     return status;
 }

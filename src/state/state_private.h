@@ -63,9 +63,9 @@ struct state_held {
 };
 /* Local. Of the counters and the loss scale: a step changes them before the arrays. */
 struct ls_digest state_position(const struct ls_state *state);
-/* Local. Begins with what state_position gave. */
-void state_held_init(const struct ls_state *state, const struct ls_digest *position,
-                     struct state_held *held);
+/* Local. Adds what state_position gave to the rest, which begins with zeros. */
+void state_held_place(const struct ls_state *state, const struct ls_digest *position,
+                      struct state_held *held);
 /* Local. Adds these elements, the first of which is at values. Rounds in place what a matrix in
  * blocks is visited as. `beside`: as of state_parts_write. */
 void state_held_add(const struct ls_state *state, bool beside, const struct state_share *which,

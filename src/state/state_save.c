@@ -246,14 +246,14 @@ static int checkpoint_write(struct ls_state *state, const struct ls_digest *hash
 {
     const struct ls_digest position = state_position(state);
     struct ls_digest made;
-    struct state_held held;
+    struct state_held held = {0};
     struct ls_checkpoint_writer *writer;
     int status = ls_checkpoint_writer_open(&writer, state->config->train.out, &about->state, -1,
                                            LS_CKPT_SHARED, ls_state_world(state), NULL, error);
     if (status)
         return status;
     status = ls_queue_synchronise(&state->ops->queue, error);
-    state_held_init(state, &position, &held);
+    state_held_place(state, &position, &held);
     if (!status)
         status = state_parts_write(state, writer, false, hash ? NULL : &held, error);
     if (!hash) {

@@ -119,7 +119,8 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
         saving->newest = newest;
         saving->hashed = hash != NULL;
         position = state_position(state);
-        state_held_init(state, &position, &saving->held);
+        saving->held = (struct state_held){0};
+        state_held_place(state, &position, &saving->held);
         if (ls_comm_first_on_machine(world))
             snprintf(saving->folder, sizeof saving->folder, "%s", folder);
         pthread_mutex_init(&saving->lock, NULL);
