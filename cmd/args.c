@@ -61,9 +61,8 @@ static int unknown_option(const struct cmd_page *page, const char *given, struct
         return ls_error_set(error, LS_ECONFIG,
                             "unknown option %.100s; a key is written without dashes: %s=VALUE",
                             given, key->name);
-    return ls_error_set(error, LS_ECONFIG, "unknown option %.100s%s%s%s", given,
-                        near ? "; did you mean " : "", near ? near : "",
-                        near ? "?" : " (--help lists them)");
+    return ls_error_set(error, LS_ECONFIG, "unknown option %.100s%s", given,
+                        ls_meant(near, " (--help lists them)").text);
 }
 
 static int word_add(struct cmd_args *args, const char *word, struct ls_error *error)

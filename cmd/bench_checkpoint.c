@@ -65,7 +65,7 @@ static int plain_body(struct ls_comm *world, void *user, struct ls_error *error)
     char *block = malloc(BLOCK);
     int rank = ls_comm_rank(world), in = -1, out = -1;
     if (!block)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a plain file");
+        return ls_no_memory(error, "for a plain file");
     memset(block, rank + 1, BLOCK);
     plain_path(plain->b, rank, "a", from);
     plain_path(plain->b, rank, plain->in ? "b" : "a", to);

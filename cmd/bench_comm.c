@@ -71,8 +71,7 @@ static int bench_size(struct ls_comm *comm, bool mpi, int64_t bytes, struct ls_e
     sample.copy = calloc((size_t)ls_max(1, sample.count), sizeof *sample.copy);
     int status = LS_OK;
     if (!sample.buffer || !sample.copy)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for two buffers of %lld bytes",
-                              (long long)bytes);
+        status = ls_no_memory(error, "for two buffers of %lld bytes", (long long)bytes);
     status = ls_comm_agree(comm, status, error);
     if (!status)
         status = bench_turns(&turns, error);

@@ -106,7 +106,7 @@ static int bench_open(struct bench *b, struct ls_error *error)
     b->file_tokens = file.tokens;
     b->fd = open(file.path, O_RDONLY | O_CLOEXEC);
     b->held = malloc((size_t)(b->config.data.sequence + 1) * 8);
-    return b->held ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a sequence");
+    return b->held ? LS_OK : ls_no_memory(error, "for a sequence");
 }
 
 /* That servers sent to the loader. */

@@ -71,7 +71,7 @@ static int weights_write(struct bench *b, const struct ls_params *params,
     int status = values && halves
                      ? ls_safetensors_writer_open(&writer, path, entries, (size_t)params->count,
                                                   NULL, 0, NULL, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a model");
+                     : ls_no_memory(error, "for a model");
     bool open = !status;
     while (!status && (next = ls_safetensors_writer_next(writer)))
         status = weights_append(b, writer, &params->list[next - entries], values, halves, error);

@@ -218,9 +218,7 @@ static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_err
     status = ls_comm_agree(world, status, error);
     if (!status && ls_comm_size(world) > 1)
         tell(bench, "collectives of processes, and links between hosts");
-    if (!status)
-        status = ls_measure_hosts(&bench->measure, world, &bench->hosts, error);
-    return status;
+    return status ? status : ls_measure_hosts(&bench->measure, world, &bench->hosts, error);
 }
 
 static int write_cluster(const void *context, FILE *file, struct ls_error *error)

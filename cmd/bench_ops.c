@@ -48,7 +48,7 @@ static int measure(const struct ls_config *config, const struct ls_layout *layou
         return status;
     double *seconds = calloc((size_t)list.count + 1, sizeof *seconds);
     if (!seconds)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld ops", (long)list.count);
+        status = ls_no_memory(error, "for %ld ops", (long)list.count);
     if (!status)
         status = ls_measure_machine(&measure, NULL, error);
     measure.effort = ls_measure_effort_full();

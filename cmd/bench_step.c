@@ -72,7 +72,7 @@ static int account_close(struct bench *bench, const struct ls_trainer *trainer,
         account->gradient_bytes += (int64_t)sizeof(float) * params->regions[i].elements;
     struct account *all = calloc((size_t)ranks, sizeof *all);
     if (!all && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the accounts of %d ranks", ranks);
+        status = ls_no_memory(error, "for the accounts of %d ranks", ranks);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = ls_all_gather(world, account, all, ACCOUNT_WORDS, LS_U64, error);

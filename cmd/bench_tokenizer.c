@@ -69,7 +69,7 @@ static int measure(struct bench *b, int64_t threads, double *seconds, struct ls_
     struct crew crew = {calloc((size_t)threads, sizeof *crew.workers), threads};
     struct bench_turns turns = {.ways = 1, .rounds = ROUNDS, .run = encode_all, .user = &crew};
     turns.meter = threads == 1 ? "rounds of one thread" : "rounds of all threads";
-    int status = crew.workers ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for threads");
+    int status = crew.workers ? LS_OK : ls_no_memory(error, "for threads");
     for (int64_t i = 0; i < threads && !status; i++) {
         crew.workers[i].bench = b;
         status = ls_encoder_new(b->tokenizer, &crew.workers[i].encoder, error);

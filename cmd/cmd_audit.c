@@ -6,7 +6,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/compare/audit.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 struct audit {

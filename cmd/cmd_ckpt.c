@@ -3,7 +3,6 @@
 
 #include <lockstep/base/words.h>
 #include <lockstep/ckpt.h>
-#include <lockstep/config.h>
 #include <lockstep/interop.h>
 
 #include <errno.h>
@@ -40,10 +39,8 @@ static void tensors_print(const struct ls_checkpoint *checkpoint, enum ls_checkp
     size_t count = ls_checkpoint_tensors(checkpoint, part, &list);
     for (size_t i = 0; i < count; i++) {
         char shape[LS_TENSOR_DIMS_MAX * 24] = "";
-        size_t used = 0;
         for (int dim = 0; dim < list[i].dims; dim++)
-            used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld", dim ? ", " : "",
-                                     (long long)list[i].shape[dim]);
+            ls_string_add(shape, sizeof shape, ", ", "%lld", (long long)list[i].shape[dim]);
         bool same = !strcmp(list[i].name, list[i].fqn);
         cmd_print("  %-4s  [%s]  %s%s%s%s\n", ls_dtype_name(list[i].dtype), shape, list[i].name,
                   same ? "" : " (", same ? "" : list[i].fqn, same ? "" : ")");

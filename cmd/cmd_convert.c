@@ -40,9 +40,8 @@ static int project_of(const char *name, enum ls_convert_project *project, struct
                             "convert %s %.100s",
                             name, whose(name), name);
     const char *near = ls_nearest(name, names, count);
-    return ls_error_set(error, LS_ECONFIG,
-                        "%.100s: expected deepspeed, megatron or torchtitan%s%s%s", name,
-                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return ls_error_set(error, LS_ECONFIG, "%.100s: expected deepspeed, megatron or torchtitan%s",
+                        name, ls_meant(near, "").text);
 }
 
 /* ---- the command line ----------------------------------------------------------------------- */
@@ -67,7 +66,7 @@ static int join(const struct cmd_args *args, char **text, struct ls_error *error
     size_t bytes;
     FILE *file = open_memstream(text, &bytes);
     if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the arguments");
+        return ls_no_memory(error, "for the arguments");
     for (int i = 1; i < args->words; i++) {
         const char *word = args->word[i];
         bool several = strpbrk(word, " \t\n") && word[strspn(word, " ")] == '-';

@@ -1,5 +1,4 @@
 /* lockstep data prepare, lockstep data inspect: parsing and printing only. */
-#include "cmd.h"
 #include "conversation.h"
 #include "lines.h"
 #include "stores.h"
@@ -7,12 +6,10 @@
 #include <lockstep/base/json.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
-#include <lockstep/data.h>
 #include <lockstep/data/pack.h>
 #include <lockstep/device.h>
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- prepare -------------------------------------------------------------------------------- */
@@ -148,7 +145,7 @@ static int print_first(const struct ls_token_store *store, int64_t count,
     count = ls_min(count, ls_token_store_tokens(store));
     int32_t *ids = malloc(((size_t)count + 1) * sizeof *ids);
     if (!ids)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %" PRId64 " tokens", count);
+        return ls_no_memory(error, "for %" PRId64 " tokens", count);
     int status = ls_token_store_read(store, 0, count, INT32_MAX, ids, error);
     if (!status && count > 0) {
         printf("  first      ");

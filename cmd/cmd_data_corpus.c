@@ -7,7 +7,6 @@
 #include <lockstep/data/corpus_tools.h>
 #include <lockstep/device.h>
 
-#include <stdio.h>
 #include <string.h>
 
 void records_skipped(void *user, const char *why)

@@ -3,10 +3,8 @@
 #include "rank_start.h"
 
 #include <lockstep/config/inputs.h>
-#include <lockstep/parallel.h>
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* One line for each sample of the step that begins at `first`. */
 static void step_print(const struct ls_training_data *data, int64_t step, int64_t first,

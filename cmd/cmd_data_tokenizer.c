@@ -7,7 +7,6 @@
 #include <lockstep/device.h>
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +77,7 @@ int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error
     if (!status && (given = cmd_args_value(args, "--special"))) {
         text = strdup(given);
         status = text ? list_read(text, special, &count, error)
-                      : ls_error_set(error, LS_ENOMEM, "no memory for special tokens");
+                      : ls_no_memory(error, "for special tokens");
     }
     if (!status) {
         config.special = special;

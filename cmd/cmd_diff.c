@@ -5,8 +5,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/compare.h>
 
-#include <stdlib.h>
-
 struct diff {
     struct ls_run_record a, b;
     struct ls_run_difference difference;

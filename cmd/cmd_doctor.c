@@ -1,6 +1,8 @@
 /* lockstep doctor: what this machine offers, what is missing, and how to get it. */
 #include "cmd.h"
 
+#include <lockstep/base/file.h>
+#include <lockstep/base/formatted.h>
 #include <lockstep/base/version.h>
 #include <lockstep/base/words.h>
 #include <lockstep/device.h>
@@ -15,7 +17,6 @@
 #include <omp.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -40,10 +41,7 @@ __attribute__((format(printf, 2, 3))) static void doctor_row(const char *name, c
                                                              ...)
 {
     char value[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
-    va_end(args);
+    LS_FORMAT(value, format);
     cmd_print("  %-22s %s\n", name, value);
 }
 
@@ -65,14 +63,10 @@ static void doctor_advice(struct doctor *doctor, const char *what, const char *r
 /* The first line of a file, without its end. */
 static bool file_line(const char *path, char *value, size_t bytes)
 {
-    FILE *file = fopen(path, "r");
-    if (!file)
+    if (!ls_file_head(path, value, bytes))
         return false;
-    bool found = fgets(value, (int)bytes, file) != NULL;
-    if (found)
-        value[strcspn(value, "\n")] = '\0';
-    fclose(file);
-    return found;
+    value[strcspn(value, "\n")] = '\0';
+    return true;
 }
 
 /* ---- the processor -------------------------------------------------------------------------- */
@@ -87,11 +81,8 @@ static void print_computing(void)
 {
     enum ls_isa best = ls_isa_best();
     char text[128] = "";
-    for (int isa = LS_ISA_PLAIN; isa <= (int)best; isa++) {
-        size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "%s%s", isa ? ", " : "",
-                 ls_isa_name((enum ls_isa)isa));
-    }
+    for (int isa = LS_ISA_PLAIN; isa <= (int)best; isa++)
+        ls_string_add(text, sizeof text, ", ", "%s", ls_isa_name((enum ls_isa)isa));
     doctor_row("instruction sets", "%s", text);
     enum ls_arithmetic fastest = ls_arithmetic_fastest(best, LS_BF16);
     doctor_row("bf16 here", "numerics.arithmetic: auto takes %s, numerics.isa: auto takes %s",

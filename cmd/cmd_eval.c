@@ -53,8 +53,7 @@ static int packed_open(struct packed *p, const struct ls_token_store *store, int
     *p = (struct packed){.store = store, .tokens = tokens, .vocabulary = vocabulary};
     p->ids = calloc((size_t)tokens, 2 * sizeof *p->ids);
     if (!p->ids)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a sequence of %ld tokens",
-                            (long)tokens);
+        return ls_no_memory(error, "for a sequence of %ld tokens", (long)tokens);
     return LS_OK;
 }
 
@@ -62,10 +61,9 @@ static int packed_open(struct packed *p, const struct ls_token_store *store, int
 static int packed_target(struct packed *p, int64_t i, int32_t *id, struct ls_error *error)
 {
     int32_t *targets = p->ids + p->tokens;
-    int status = LS_OK;
-    if (i % p->tokens == 0)
-        status = ls_sample_read(p->store, i / p->tokens, p->tokens, p->vocabulary, p->ids, targets,
-                                error);
+    int status = i % p->tokens == 0 ? ls_sample_read(p->store, i / p->tokens, p->tokens,
+                                                     p->vocabulary, p->ids, targets, error)
+                                    : LS_OK;
     *id = targets[i % p->tokens];
     return status;
 }
@@ -191,7 +189,7 @@ static int text_read(const struct evaluating *e, struct ls_text_requests *out,
     out->list = calloc(1, sizeof *out->list);
     if (!out->list) {
         ls_token_list_release(&tokens);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a text");
+        return ls_no_memory(error, "for a text");
     }
     out->count = 1;
     out->list[0] = (struct ls_text_request){.line = 1, .tokens = tokens, .first = 1, .whole = true};
@@ -295,9 +293,8 @@ static int evaluate(struct finished_job *job, struct ls_finished *finished, stru
                            .runner = ls_finished_runner(finished),
                            .world = world,
                            .first = ls_comm_rank(world) == 0};
-    int status = LS_OK;
-    if (e.first && asked->logprobs)
-        status = cmd_lines_open(&e.lines, asked->logprobs, error);
+    int status =
+        e.first && asked->logprobs ? cmd_lines_open(&e.lines, asked->logprobs, error) : LS_OK;
     status = agreed(&e, status, error);
     if (!status)
         status = asked->requests             ? requests_evaluate(&e, error)

@@ -120,7 +120,7 @@ static int on_answer(void *user, int64_t prompt, int64_t sample, const struct ls
     g->answer_bytes = text->bytes;
     g->answer = malloc(text->bytes + 1);
     if (!g->answer)
-        return ls_error_set(error, LS_ENOMEM, "no memory for an answer");
+        return ls_no_memory(error, "for an answer");
     memcpy(g->answer, text->text, text->bytes);
     g->answer[text->bytes] = '\0';
     return LS_OK;
@@ -225,7 +225,7 @@ static int prompts_read(struct generating *g, struct ls_error *error)
         prompts_fit(g);
     g->kept = calloc((size_t)texts_count(g) + 1, sizeof *g->kept);
     if (!status && !g->kept)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)texts_count(g));
+        status = ls_no_memory(error, "for %ld texts", (long)texts_count(g));
     return status;
 }
 

@@ -43,9 +43,8 @@ static int print_page(const char *name, bool man, struct ls_error *error)
     if (!page) {
         const char *names[CMD_PAGES_MAX];
         const char *near = ls_nearest(name, names, cmd_page_names(names));
-        return ls_error_set(error, LS_ECONFIG, "no page %.100s%s%s%s", name,
-                            near ? "; did you mean " : "", near ? near : "",
-                            near ? "?" : " (lockstep help lists them)");
+        return ls_error_set(error, LS_ECONFIG, "no page %.100s%s", name,
+                            ls_meant(near, " (lockstep help lists them)").text);
     }
     if (man)
         cmd_print_man(stdout, page);

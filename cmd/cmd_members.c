@@ -5,8 +5,6 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/train/members.h>
 
-#include <stdio.h>
-
 static int request_write(const struct ls_config *config, const char *run, const char *text,
                          struct ls_error *error)
 {

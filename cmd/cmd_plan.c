@@ -9,7 +9,6 @@
 #include <lockstep/planner/lesson.h>
 
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -219,7 +218,7 @@ static int lesson_run(struct lesson_asked *asked, const char *svg, struct ls_err
     size_t bytes;
     asked->ask.text = open_memstream(&page, &bytes);
     if (!asked->ask.text)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a lesson");
+        return ls_no_memory(error, "for a lesson");
     int status =
         svg ? ls_file_write(svg, lesson_write, asked, error) : lesson_write(asked, NULL, error);
     fclose(asked->ask.text);
@@ -345,10 +344,8 @@ static int show(struct asked *asked, struct ls_error *error)
     bool told = (!status || status == LS_ELAYOUT) && !asked->explain &&
                 planned_tiles(&asked->search, status ? NULL : &search.plans[0].forecast, tiles,
                               sizeof tiles);
-    if (status && told) {
-        size_t used = strlen(error->text);
-        snprintf(error->text + used, sizeof error->text - used, "; %.480s", tiles);
-    }
+    if (status && told)
+        ls_string_add(error->text, sizeof error->text, "; ", "%.480s", tiles);
     if (!status) {
         planned_head(&asked->search);
         planned_list(&asked->search, &search);

@@ -7,7 +7,6 @@
 #include <lockstep/planner/lesson.h>
 #include <lockstep/train/memory.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -227,7 +226,7 @@ static int kinds_read(struct plan_shown *shown, int64_t rank, struct ls_error *e
     int64_t pp_ranks = layout->size[LS_AXIS_PP], each = layout->ranks / pp_ranks;
     shown->kinds = calloc((size_t)pp_ranks, sizeof *shown->kinds);
     if (!shown->kinds)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %ld plans", (long)pp_ranks);
+        return ls_no_memory(error, "for %ld plans", (long)pp_ranks);
     if (rank >= 0) {
         shown->kinds[shown->count++] =
             (struct plan_ranks){.pp = rank / each, .pp_last = rank / each};

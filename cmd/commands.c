@@ -1,5 +1,4 @@
 /* The sub-commands by name, and what is the same for all: reading arguments, telling a failure. */
-#include "cmd.h"
 #include "lines.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 
 static int no_memory(struct ls_error *error)
 {
-    return ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
+    return ls_no_memory(error, "for a conversation");
 }
 
 int conversation_init(struct conversation *c, struct ls_error *error)

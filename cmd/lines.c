@@ -29,7 +29,7 @@ int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *e
         ls_meter_show(NULL);
     lines->line = open_memstream(&lines->text, &lines->bytes);
     if (!status && !lines->line)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a line");
+        status = ls_no_memory(error, "for a line");
     return status;
 }
 
@@ -43,7 +43,7 @@ int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error)
 {
     fputs("}\n", lines->line);
     if (fflush(lines->line) || ferror(lines->line))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a line");
+        return ls_no_memory(error, "for a line");
     if (lines->named) {
         int status = ls_atomic_file_write(&lines->file, lines->text, lines->bytes);
         if (status)

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,9 +33,8 @@ static int unknown_command(const char *name)
     const char *near = ls_nearest(name, names, cmd_page_names(names));
     struct ls_error error;
     fputs("lockstep: ", stderr);
-    ls_error_set(&error, LS_ECONFIG, "unknown command %.100s%s%s%s", name,
-                 near ? "; did you mean " : "", near ? near : "",
-                 near ? "?" : " (lockstep help lists them)");
+    ls_error_set(&error, LS_ECONFIG, "unknown command %.100s%s", name,
+                 ls_meant(near, " (lockstep help lists them)").text);
     fprintf(stderr, "%s\n", error.text);
     return ls_exit_code(LS_ECONFIG);
 }

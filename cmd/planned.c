@@ -6,7 +6,6 @@
 #include <lockstep/config.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- larger leaves --------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/train/members.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -121,7 +120,7 @@ int ranks_run(const struct ls_config *config, ranks_body *body, void *user, stru
     int ranks = (int)(layout.ranks * ls_config_groups(config));
     struct thread_run *run = calloc(1, sizeof *run + (size_t)ranks * sizeof run->errors[0]);
     if (!run)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d ranks", ranks);
+        return ls_no_memory(error, "for %d ranks", ranks);
     run->config = config;
     run->body = body;
     run->user = user;

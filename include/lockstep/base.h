@@ -53,6 +53,9 @@ struct ls_error {
  * passwords and the queries of URLs. */
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* LS_ENOMEM with the text "no memory " and the format's: "for %d ranks", "to read a corpus". */
+int ls_no_memory(struct ls_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Puts "<prefix>: " before the text that is there; returns error's code. */
 int ls_error_prefix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -88,9 +91,18 @@ size_t ls_utf8_character(const char *text, size_t bytes);
  * changes nothing. Returns the bytes written; what does not fit is left out. ls_error and ls_log
  * texts come through here, so whoever fills one may quote anything. */
 size_t ls_escape(const char *text, size_t bytes, const char *keep, char *out, size_t out_bytes);
+/* Appends formatted text to what text[bytes] holds, with `between` before it unless that is empty.
+ * What does not fit is left out. */
+void ls_string_add(char *text, size_t bytes, const char *between, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* The candidate that was probably meant: at most a third of the longer word's letters are wrong, or
  * the candidate begins with word (3 letters or more). NULL where none is so near. */
 const char *ls_nearest(const char *word, const char *const *candidates, size_t count);
+/* "; did you mean NEAR?", or otherwise if near is NULL. */
+struct ls_meant {
+    char text[256];
+};
+struct ls_meant ls_meant(const char *near, const char *otherwise);
 
 /* ---- types ---------------------------------------------------------------------------------- */
 
@@ -203,6 +215,8 @@ bool ls_size_add(size_t a, size_t b, size_t *out);
 /* Room for one more element behind count in *list (of any pointer type, NULL at first), which has
  * room for *room of `bytes` each; it doubles. False, and as before, where there is no memory. */
 bool ls_list_grow(void *list, int64_t count, int64_t *room, size_t bytes);
+/* The same of bytes, which need room for `need` of them and have it for *room; it grows by half. */
+bool ls_bytes_grow(void *bytes, size_t need, size_t *room);
 static inline int64_t ls_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -1,8 +1,8 @@
 /* Errors: their texts, codes and exit codes; the log. */
 #include <lockstep/base.h>
+#include <lockstep/base/formatted.h>
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,15 +54,21 @@ int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     return code;
 }
 
+int ls_no_memory(struct ls_error *error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_write(error, LS_ENOMEM, format, args);
+    va_end(args);
+    return error ? ls_error_set(error, LS_ENOMEM, "no memory %s", error->text) : LS_ENOMEM;
+}
+
 int ls_error_prefix(struct ls_error *error, const char *format, ...)
 {
     if (!error)
         return LS_EINVAL;
     char prefix[sizeof error->text];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(prefix, sizeof prefix, format, args);
-    va_end(args);
+    LS_FORMAT(prefix, format);
     return ls_error_set(error, error->code, "%.400s: %.600s", prefix, error->text);
 }
 
@@ -71,10 +77,7 @@ int ls_error_suffix(struct ls_error *error, const char *format, ...)
     if (!error)
         return LS_EINVAL;
     char suffix[sizeof error->text];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(suffix, sizeof suffix, format, args);
-    va_end(args);
+    LS_FORMAT(suffix, format);
     return ls_error_set(error, error->code, "%.700s%.500s", error->text, suffix);
 }
 
@@ -128,10 +131,7 @@ void ls_log(const struct ls_log *log, enum ls_log_level level, const char *forma
     if (!log || !log->write || level > log->level_max)
         return;
     char line[2048], shown[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
+    LS_FORMAT(line, format);
     secrets_hide(line);
     ls_escape(line, strlen(line), "", shown, sizeof shown);
     log->write(log->user, level, shown);

@@ -360,7 +360,7 @@ int ls_text_write(ls_writer *write, const void *context, char **text, size_t *by
     FILE *file = open_memstream(text, bytes);
     int status = file ? write(context, file, error) : LS_OK;
     if (!file || (fclose(file) != 0 && !status))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a text");
+        status = ls_no_memory(error, "for a text");
     if (status) {
         free(*text);
         *text = NULL;

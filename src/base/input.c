@@ -77,15 +77,13 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
             continue;
         }
         snprintf(part, sizeof part, "%.*s", (int)length, rest + slashes);
-        snprintf(before + strlen(before), sizeof before - strlen(before), "%.*s", (int)slashes,
-                 rest);
+        ls_string_add(before, sizeof before, "", "%.*s", (int)slashes, rest);
         bool found = entry_near(before, part, last ? endings : NULL, near);
-        size_t used = 0;
         if (!last)
-            used = (size_t)snprintf(text, bytes, "; there is no folder %.300s", here);
-        if (found && used < bytes)
-            snprintf(text + used, bytes - used, "; did you mean %.300s%.200s%.300s?", before, near,
-                     last ? "" : after);
+            snprintf(text, bytes, "; there is no folder %.300s", here);
+        if (found)
+            ls_string_add(text, bytes, "", "; did you mean %.300s%.200s%.300s?", before, near,
+                          last ? "" : after);
         return;
     }
 }
@@ -238,6 +236,16 @@ int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *
         *bytes = 0;
     }
     return status;
+}
+
+bool ls_file_head(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+    return true;
 }
 
 int ls_file_map(const char *path, int code, struct ls_mapping *map, struct ls_error *error)

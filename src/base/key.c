@@ -27,16 +27,15 @@ void ls_words_expected(const struct ls_word *words, const char *text, char *expe
 {
     enum { WORDS_MAX = 32 };
     const char *names[WORDS_MAX];
-    size_t used = 0, count = 0;
-    for (const struct ls_word *word = words; word->word && used < bytes; word++) {
-        const char *before = word == words ? "" : word[1].word ? ", " : " or ";
-        used += (size_t)snprintf(expected + used, bytes - used, "%s%s", before, word->word);
+    size_t count = 0;
+    expected[0] = '\0';
+    for (const struct ls_word *word = words; word->word; word++) {
+        ls_string_add(expected, bytes, word[1].word ? ", " : " or ", "%s", word->word);
         LS_ASSERT(count < WORDS_MAX);
         names[count++] = word->word;
     }
     const char *near = text ? ls_nearest(text, names, count) : NULL;
-    if (near && used < bytes)
-        snprintf(expected + used, bytes - used, "; did you mean %s?", near);
+    ls_string_add(expected, bytes, "", "%s", ls_meant(near, "").text);
 }
 
 bool ls_word_next(const char **list, const char **word, size_t *length)

@@ -1,4 +1,5 @@
 /* The lock of a directory, and who holds it. */
+#include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
 
 #include <errno.h>
@@ -27,12 +28,8 @@ static unsigned long long process_start(long pid)
     char path[64], text[1024];
     unsigned long long started = 0;
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
+    if (!ls_file_head(path, text, sizeof text))
         return 0;
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = '\0';
     char *after = strrchr(text, ')'); /* the name before it may hold anything */
     if (after && (!strncmp(after, ") Z", 3) || !strncmp(after, ") X", 3)))
         return 0; /* it has ended, and nobody has asked how */

@@ -54,15 +54,14 @@ void ls_meter_clear(void)
 
 static void line_make(char *line, size_t bytes, int64_t done, int64_t all, double now_s)
 {
-    int used = snprintf(line, bytes, "%.40s: %lld", meter.view.title, (long long)done);
+    snprintf(line, bytes, "%.40s: %lld", meter.view.title, (long long)done);
     if (all > 0)
-        used += snprintf(line + used, bytes - (size_t)used, " of %lld", (long long)all);
-    used += snprintf(line + used, bytes - (size_t)used, " %s", meter.what);
+        ls_string_add(line, bytes, " ", "of %lld", (long long)all);
+    ls_string_add(line, bytes, " ", "%s", meter.what);
     if (all <= 0 || done <= meter.work_done)
         return;
     double left = (double)(all - done) * (now_s - meter.work_s) / (double)(done - meter.work_done);
-    snprintf(line + used, bytes - (size_t)used, "  ETA %lld:%02lld", (long long)left / 60,
-             (long long)left % 60);
+    ls_string_add(line, bytes, "  ", "ETA %lld:%02lld", (long long)left / 60, (long long)left % 60);
 }
 
 static void line_show(int64_t done, int64_t all, double now_s)

@@ -2,6 +2,8 @@
 #include <lockstep/base.h>
 
 #include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t ls_utf8_character(const char *text, size_t bytes)
@@ -127,4 +129,25 @@ const char *ls_nearest(const char *word, const char *const *candidates, size_t c
         }
     }
     return best;
+}
+
+void ls_string_add(char *text, size_t bytes, const char *between, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    if (used > 0)
+        used += (size_t)snprintf(text + used, bytes - used, "%s", between);
+    if (used >= bytes)
+        return;
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
+}
+
+struct ls_meant ls_meant(const char *near, const char *otherwise)
+{
+    struct ls_meant meant;
+    snprintf(meant.text, sizeof meant.text, "%s%s%s", near ? "; did you mean " : "",
+             near ? near : otherwise, near ? "?" : "");
+    return meant;
 }

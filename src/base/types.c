@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { LIST_ROOM_MIN = 64 };
+enum { LIST_ROOM_MIN = 64, BYTES_ROOM_MIN = 256 };
 
 static const size_t dtype_bytes[] = {4, 2, 2, 8, 1, 1, 2, 2, 4, 8, 8};
 static const char *const dtype_names[] = {"F32", "BF16", "F16", "F64", "U8", "I8",
@@ -36,6 +36,21 @@ bool ls_list_grow(void *list, int64_t count, int64_t *room, size_t bytes)
         return true;
     int64_t wanted = ls_max(2 * *room, LIST_ROOM_MIN);
     void *grown = ls_size_mul((size_t)wanted, bytes, &size) ? realloc(*at, size) : NULL;
+    if (!grown)
+        return false;
+    *at = grown;
+    *room = wanted;
+    return true;
+}
+
+bool ls_bytes_grow(void *bytes, size_t need, size_t *room)
+{
+    void **at = bytes;
+    if (need <= *room)
+        return true;
+    size_t half = *room + *room / 2, wanted = half > need ? half : need;
+    wanted = wanted < BYTES_ROOM_MIN ? BYTES_ROOM_MIN : wanted;
+    void *grown = realloc(*at, wanted);
     if (!grown)
         return false;
     *at = grown;

@@ -1,6 +1,7 @@
 /* Words and numbers as people read them, and how wide a terminal shows them. */
 #include <lockstep/base/words.h>
 
+#include <lockstep/base.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,12 +50,9 @@ struct ls_counted ls_bytes(double bytes)
 struct ls_shape_text ls_shape_text(int dims, const int64_t *shape)
 {
     struct ls_shape_text out = {"["};
-    size_t used = 1;
-    for (int i = 0; i < dims && used < sizeof out.text; i++)
-        used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%lld", i ? ", " : "",
-                                 (long long)shape[i]);
-    if (used < sizeof out.text)
-        snprintf(out.text + used, sizeof out.text - used, "]");
+    for (int i = 0; i < dims; i++)
+        ls_string_add(out.text, sizeof out.text, i ? ", " : "", "%lld", (long long)shape[i]);
+    ls_string_add(out.text, sizeof out.text, "", "]");
     return out;
 }
 

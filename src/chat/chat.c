@@ -4,10 +4,8 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { TEMPLATE_MEMORY_BYTES_MAX = 256 << 20 };
@@ -38,7 +36,7 @@ static int text_keep(struct ls_chat_template *t, const char *text, size_t bytes,
     char *kept = chat_arena_take(&t->arena, bytes + 1);
     size_t count = 0;
     if (!kept)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the template %.300s", t->name);
+        return ls_no_memory(error, "for the template %.300s", t->name);
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n')
             continue;
@@ -61,7 +59,7 @@ static int template_make(struct ls_chat_template *t, const struct found *found,
 {
     t->arena.limit = TEMPLATE_MEMORY_BYTES_MAX;
     t->name = strdup(found->name);
-    int status = t->name ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a template");
+    int status = t->name ? LS_OK : ls_no_memory(error, "for a template");
     if (!status && found->text.count > LS_CHAT_TEMPLATE_BYTES_MAX)
         status =
             ls_error_set(error, LS_EDATA, "%.300s: a template of %zu bytes; expected at most %d",
@@ -79,7 +77,7 @@ static int chat_make(const struct found *found, const struct found *with_tools, 
     struct ls_chat *chat = calloc(1, sizeof *chat);
     if (!chat) {
         json_decref(tokens);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the template %.300s", found->name);
+        return ls_no_memory(error, "for the template %.300s", found->name);
     }
     chat->tokens = tokens;
     int status = template_make(&chat->t, found, error);

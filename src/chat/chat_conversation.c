@@ -4,7 +4,6 @@
 #include <lockstep/base/json.h>
 
 #include <math.h>
-#include <string.h>
 
 enum { RUN_MEMORY_BYTES_MAX = 256 << 20 };
 

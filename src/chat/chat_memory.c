@@ -3,7 +3,6 @@
 #include "chat/chat_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { BLOCK_BYTES = 16 << 10, ALIGNMENT = 16 };
 
@@ -63,14 +62,8 @@ void chat_arena_release(struct chat_arena *arena)
 
 bool chat_text_put(struct ls_chat_text *text, const char *bytes, size_t count)
 {
-    if (text->count + count > text->capacity) {
-        size_t capacity = 2 * (text->count + count);
-        char *more = realloc(text->bytes, capacity);
-        if (!more)
-            return false;
-        text->bytes = more;
-        text->capacity = capacity;
-    }
+    if (!ls_bytes_grow(&text->bytes, text->count + count, &text->capacity))
+        return false;
     if (count > 0)
         memcpy(text->bytes + text->count, bytes, count);
     text->count += count;

@@ -2,7 +2,6 @@
 #include "chat/chat_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Of all texts of a conversation. */
 static const int64_t conversation_steps_max = INT64_C(1) << 32;
@@ -14,7 +13,7 @@ static int part_add(struct ls_chat_text *text, size_t end, bool counts, bool end
     if (end == begin && !ends_document)
         return LS_OK;
     if (!ls_list_grow(&text->parts, text->parts_count, &text->parts_room, sizeof *text->parts))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
+        return ls_no_memory(error, "for a conversation");
     text->parts[text->parts_count++] = (struct ls_chat_part){end, counts, ends_document};
     return LS_OK;
 }
@@ -82,7 +81,7 @@ static int last_render(struct chat_conversation *c, int64_t count, bool prompt, 
     struct ls_chat_text *last = &turns->last[prompt];
     turns->prefixes[prompt].of = of;
     if (!of)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
+        return ls_no_memory(error, "for a conversation");
     for (int64_t i = 0; i < count; i++)
         of[i + !prompt].wanted = answers(c, i);
     int status = chat_conversation_render(c, count, prompt, &turns->prefixes[prompt], last, error);
@@ -101,7 +100,7 @@ static int turns_begin(struct chat_conversation *c, int64_t count, struct turns 
     struct ls_error later; /* the turn is rendered again, and then says why it fails */
     int status = last_render(c, count, false, turns, error);
     if (!status && last_render(c, count - 1, true, turns, &later) == LS_ENOMEM)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
+        status = ls_no_memory(error, "for a conversation");
     while (!status && turns->common < last[0].count && turns->common < last[1].count &&
            last[0].bytes[turns->common] == last[1].bytes[turns->common])
         turns->common++;
@@ -165,7 +164,7 @@ static int piece_add(struct ls_chat_text *text, const struct piece *piece, struc
     return chat_text_put(text, piece->of->bytes, piece->shared) &&
                    chat_text_put(text, piece->own, piece->own_count)
                ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
+               : ls_no_memory(error, "for a conversation");
 }
 
 /* One text of all turns, if that is what each sees; *one is false if it is not. */

@@ -5,7 +5,6 @@
 #include <lockstep/base/json.h>
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* *out = the object of a file; NULL where there is no such file. */

@@ -2,8 +2,6 @@
  * conditional down to a literal, as Jinja has them. */
 #include "chat/chat_private.h"
 
-#include <string.h>
-
 static struct chat_node *parse_unary(struct chat_parser *p, bool with_filters);
 
 static struct chat_node *parse_over(struct chat_parser *p, enum chat_node_kind kind, size_t at,

@@ -1,7 +1,6 @@
 /* The methods of strings and mappings that a chat template may call: Python's. */
 #include "chat/chat_private.h"
 
-#include <string.h>
 #include <utf8proc.h>
 
 static struct chat_value stripped(struct chat_run *run, struct chat_value self,

@@ -20,8 +20,6 @@
  * fewer messages that takes it is not made. */
 #include "chat/chat_private.h"
 
-#include <string.h>
-
 struct chat_note {
     struct chat_note *next;
     void *at;

@@ -1,9 +1,6 @@
 /* Runs the statements of a chat template: what they print, and which of it counts. */
 #include "chat/chat_private.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum {
     MEMORY_BYTES_MAX = 256 << 20,
     OUTPUT_BYTES_MAX = 64 << 20,

@@ -1,7 +1,6 @@
 /* Strings of a chat template: UTF-8, counted in characters, with Python's white space. */
 #include "chat/chat_private.h"
 
-#include <string.h>
 #include <utf8proc.h>
 
 struct chat_string chat_string_of(const char *text)

@@ -2,7 +2,6 @@
 #include "chat/chat_private.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- making --------------------------------------------------------------------------------- */
 

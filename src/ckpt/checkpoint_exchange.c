@@ -165,7 +165,7 @@ static int manifest_collect(struct collecting *c, bool *there, struct ls_error *
     }
     text = ls_comm_rank(c->comm) == from ? mine : malloc((size_t)length + 1);
     if (!text)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %s", path);
+        status = ls_no_memory(error, "for %s", path);
     status = ls_comm_agree(c->comm, status, error);
     if (!status)
         status = ls_broadcast(c->comm, text, length, LS_U8, from, error);
@@ -203,7 +203,7 @@ static int words_gather(struct collecting *c, ls_checkpoint_needs *needs, void *
     c->moves = calloc(ranks * files + 1, sizeof *c->moves);
     int status = needed && mine && c->machine && c->words && c->moves
                      ? needs(user, &c->opened->checkpoint, needed, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a list of %zu files", files);
+                     : ls_no_memory(error, "for a list of %zu files", files);
     for (size_t f = 0; f < files && !status; f++)
         mine[f] = (needed[f] ? NEEDS : 0) | (c->first && has(c, &c->opened->files[f]) ? HAS : 0);
     status = ls_comm_agree(c->comm, status, error);

@@ -15,7 +15,7 @@ static int digest_of(const unsigned char *data, size_t bytes, char text[33], str
     enum { PORTION_BYTES = 16 << 20 };
     XXH3_state_t *state = XXH3_createState();
     if (!state)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a digest");
+        return ls_no_memory(error, "for a digest");
     XXH3_128bits_reset(state);
     for (size_t at = 0; at < bytes; at += PORTION_BYTES) {
         size_t portion = bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES;

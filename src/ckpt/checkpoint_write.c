@@ -203,8 +203,7 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
     char *sharding = sharding_text(writer);
     int status = sharding && writer->now.digests.tensors
                      ? ls_path_join(path, writer->temporary, writer->now.name, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for the %zu tensors of %s", count,
-                                    writer->now.name);
+                     : ls_no_memory(error, "for the %zu tensors of %s", count, writer->now.name);
     const struct ls_metadata metadata[] = {{"DCP_SHARDING_INFO", sharding}, {"DCP_VERSION", "1.0"}};
     if (!status) {
         ls_atomic_file_reuse(path);
@@ -261,9 +260,7 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
         json_object_set_new(json_object_get(writer->report, "files"), writer->now.name, file);
     for (size_t i = 0; i < writer->now.count; i++)
         failed |= piece_report(writer, i);
-    return failed ? ls_error_set(error, LS_ENOMEM, "no memory for the list of what %s holds",
-                                 writer->now.name)
-                  : LS_OK;
+    return failed ? ls_no_memory(error, "for the list of what %s holds", writer->now.name) : LS_OK;
 }
 
 int ls_checkpoint_writer_sync(struct ls_checkpoint_writer *writer, struct ls_error *error)
@@ -290,7 +287,7 @@ int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
     json_decref(to->report);
     to->report = json_deep_copy(from->report);
     if (!to->report)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of this rank's files");
+        return ls_no_memory(error, "for the list of this rank's files");
     json_object_foreach(files, name, file)
     {
         struct taken *taken = &to->taken[to->taken_count];
@@ -339,8 +336,7 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error)
 {
     unsigned char *room = malloc(COPY_BYTES);
-    int status =
-        room ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to copy a checkpoint's files");
+    int status = room ? LS_OK : ls_no_memory(error, "to copy a checkpoint's files");
     for (int i = 0; i < to->taken_count && !status; i++)
         status = file_copy(to, &to->taken[i], room, error);
     free(room);
@@ -376,9 +372,7 @@ static int reports_exchange(struct ls_checkpoint_writer *writer, const char *min
         status = ls_recv(writer->comm, room, lengths[rank], LS_U8, rank, 0, error);
         failed |= status ? 0 : report_merge(writer, room, (size_t)lengths[rank]);
     }
-    return !status && failed
-               ? ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files")
-               : status;
+    return !status && failed ? ls_no_memory(error, "for the list of all ranks' files") : status;
 }
 
 /* Collective. */
@@ -391,14 +385,14 @@ static int reports_gather(struct ls_checkpoint_writer *writer, struct ls_error *
     int64_t *lengths = calloc((size_t)ranks, sizeof *lengths);
     int64_t length = mine ? (int64_t)strlen(mine) : 0, most = 0;
     if (!mine || !lengths)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of this rank's files");
+        status = ls_no_memory(error, "for the list of this rank's files");
     status = agree(writer, status, error);
     if (!status)
         status = ls_all_gather(writer->comm, &length, lengths, 1, LS_I64, error);
     for (int rank = 0; rank < ranks && !status; rank++)
         most = ls_max(most, lengths[rank]);
     if (!status && is_root(writer) && !(room = malloc((size_t)most + 1)))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files");
+        status = ls_no_memory(error, "for the list of all ranks' files");
     status = agree(writer, status, error);
     if (!status)
         status = reports_exchange(writer, mine, lengths, room, error);
@@ -448,7 +442,7 @@ int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t 
     struct ckpt_move *moves = calloc(most * (size_t)copies, sizeof *moves);
     int status = sizes && machine && names && moves
                      ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files");
+                     : ls_no_memory(error, "for the list of all ranks' files");
     for (int part = 0; part < CKPT_PARTS; part++) {
         char name[64];
         name_make(name, ls_comm_rank(writer->comm), part);
@@ -537,7 +531,7 @@ static int manifest_share(const struct ls_checkpoint_writer *writer, char **text
     int64_t length = *text ? (int64_t)strlen(*text) : 0;
     int status = ls_all_reduce_max(writer->comm, &length, error);
     if (!status && !*text && !(*text = calloc((size_t)length + 1, 1)))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files");
+        status = ls_no_memory(error, "for the list of all ranks' files");
     status = agree(writer, status, error);
     return status ? status : ls_broadcast(writer->comm, *text, length, LS_U8, 0, error);
 }

@@ -167,7 +167,7 @@ void ls_place_close(struct ls_place *place)
 int steps_add(struct steps_found *found, int64_t step, struct ls_error *error)
 {
     if (!ls_list_grow(&found->steps, found->count, &found->room, sizeof *found->steps))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of checkpoints");
+        return ls_no_memory(error, "for a list of checkpoints");
     found->steps[found->count++] = step;
     return LS_OK;
 }

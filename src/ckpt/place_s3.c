@@ -82,7 +82,7 @@ static int object_visit(void *user, const char *name, uint64_t size, struct ls_e
     bool fits = ls_list_grow(&objects->list, objects->count, &objects->room, sizeof *objects->list);
     char *copy = fits ? strdup(strchr(name, '/') + 1) : NULL;
     if (!copy)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the files of a copy");
+        return ls_no_memory(error, "for the files of a copy");
     objects->list[objects->count++] = (struct object){copy, size};
     return LS_OK;
 }

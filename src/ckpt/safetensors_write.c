@@ -113,7 +113,7 @@ static int header_make(const struct ls_tensor_entry *const *order, size_t count,
     json_t *header = json_object();
     *out = (struct header){0};
     int status = header ? metadata_add(header, metadata, metadata_count, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for the header");
+                        : ls_no_memory(error, "for the header");
     for (size_t i = 0; !status && i < count; i++)
         status = header_add(header, order[i], &out->data, error);
     char *bare = status ? NULL : json_dumps(header, JSON_COMPACT);
@@ -132,7 +132,7 @@ static int header_make(const struct ls_tensor_entry *const *order, size_t count,
                             "the header takes %zu bytes, the format allows %d; write the tensors "
                             "to several files",
                             used, CKPT_HEADER_BYTES_MAX);
-    return out->text ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for the header");
+    return out->text ? LS_OK : ls_no_memory(error, "for the header");
 }
 
 static void digest_take(XXH3_state_t *digest, char text[33])

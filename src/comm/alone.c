@@ -55,11 +55,11 @@ static int alone_new(const struct ls_comm *parent, const int *members, int size,
     struct alone_comm *self = calloc(1, sizeof *self);
     *out = NULL;
     if (!self)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator");
+        return ls_no_memory(error, "for a communicator");
     int status = comm_init(&self->base, &alone_transport, rank, size, error);
     self->world_ranks = calloc((size_t)size, sizeof *self->world_ranks);
     if (!status && !self->world_ranks)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a group of %d ranks", size);
+        status = ls_no_memory(error, "for a group of %d ranks", size);
     if (status) {
         alone_free(&self->base);
         return status;
@@ -115,7 +115,7 @@ int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error 
     self->base.board = self->board = board_new();
     if (!self->board) {
         alone_free(&self->base);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator");
+        return ls_no_memory(error, "for a communicator");
     }
     self->base.record = self->board->records[0];
     *out = &self->base;

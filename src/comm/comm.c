@@ -36,7 +36,7 @@ int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int 
     comm->scratch = calloc((size_t)size * COMM_SCRATCH_WORDS, sizeof *comm->scratch);
     comm->pair_sequence = calloc((size_t)size * 2, sizeof *comm->pair_sequence);
     if (!comm->scratch || !comm->pair_sequence)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator of %d ranks", size);
+        return ls_no_memory(error, "for a communicator of %d ranks", size);
     return LS_OK;
 }
 
@@ -177,8 +177,8 @@ struct comm_text comm_describe(const struct comm_call *call)
         snprintf(what, sizeof what, " of %lld %s%s%.47s%s", (long long)call->count,
                  ls_dtype_name(call->dtype), *label ? " [" : "", label, *label ? "]" : "");
     if (call->leaves.inner)
-        snprintf(what + strlen(what), sizeof what - strlen(what), ", a leaf on each %d%s",
-                 call->leaves.inner, call->leaves.onto ? ", onto a sum" : "");
+        ls_string_add(what, sizeof what, "", ", a leaf on each %d%s", call->leaves.inner,
+                      call->leaves.onto ? ", onto a sum" : "");
     if (call->op == COMM_BROADCAST)
         snprintf(out.text, sizeof out.text, "broadcast%s from root %d (%s)", what, call->peer,
                  where);

@@ -168,7 +168,7 @@ int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out
     struct member *all = calloc((size_t)n, sizeof *all);
     int *members = calloc((size_t)n, sizeof *members);
     if (!all || !members)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to split %d ranks", n);
+        status = ls_no_memory(error, "to split %d ranks", n);
     status = ls_comm_agree(comm, status, error);
     uint64_t word = (uint64_t)(uint32_t)color << 32 | (uint32_t)key;
     if (status == LS_OK)

@@ -14,8 +14,7 @@ int ls_executor_init(struct ls_executor *executor, int players, int64_t meetings
     executor->ready = calloc((size_t)players + 1, sizeof *executor->ready);
     if (!executor->players || !executor->meetings || !executor->ready) {
         ls_executor_release(executor);
-        return ls_error_set(error, LS_ENOMEM, "no memory to carry out the lists of %d ranks",
-                            players);
+        return ls_no_memory(error, "to carry out the lists of %d ranks", players);
     }
     for (int who = players; who-- > 0;) {
         executor->players[who].meeting = -1;

@@ -1,6 +1,7 @@
 /* Writing and reading of flight records, and what is told of a rank that is late. */
 #include "comm/inquire.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
 
 #include <math.h>
@@ -163,14 +164,10 @@ static struct entry_text entry_text(const struct flight_entry *entry)
 /* What the system says of a process of this machine. */
 static enum flight_process process_of(int pid)
 {
-    char path[40], stat[512] = "";
+    char path[40], stat[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "r");
-    if (!file)
+    if (!ls_file_head(path, stat, sizeof stat))
         return access("/proc/self/stat", R_OK) == 0 ? FLIGHT_ENDED : FLIGHT_RUNS;
-    size_t length = fread(stat, 1, sizeof stat - 1, file);
-    fclose(file);
-    stat[length] = '\0';
     const char *name_end = strrchr(stat, ')'); /* "pid (name) S ..." */
     char state = name_end && name_end[1] == ' ' ? name_end[2] : 'R';
     if (state == 'T' || state == 't')
@@ -244,22 +241,21 @@ bool flight_entry_valid(struct flight_entry *entry, int world)
            entry->state <= FLIGHT_FAILED && entry->peer_world >= 0 && entry->peer_world < world;
 }
 
-static void where_text(struct flight_record *record, double now_s, char *text, size_t bytes)
+static void where_add(struct flight_record *record, double now_s, char *text, size_t bytes)
 {
     struct flight_entry last = {0};
     bool found = where(record, &last);
     enum flight_process process = flight_process_of(record);
-    int length = 0;
     if (process != FLIGHT_RUNS)
-        length = snprintf(text, bytes, "its process %d %s; ", atomic_load(&record->pid),
-                          process == FLIGHT_STOPPED ? "is stopped" : "has ended");
+        ls_string_add(text, bytes, "", "its process %d %s; ", atomic_load(&record->pid),
+                      process == FLIGHT_STOPPED ? "is stopped" : "has ended");
     static const char *const did[] = {"it has started", "it waits in", "it has left",
                                       "it has failed in"};
     if (!found)
-        snprintf(text + length, bytes - (size_t)length, "it has called nothing yet");
+        ls_string_add(text, bytes, "", "it has called nothing yet");
     else
-        snprintf(text + length, bytes - (size_t)length, "%s %s, for %.2f s", did[last.state],
-                 entry_text(&last).text, now_s - last.changed_s);
+        ls_string_add(text, bytes, "", "%s %s, for %.2f s", did[last.state], entry_text(&last).text,
+                      now_s - last.changed_s);
 }
 
 /* Behind the text: how far a rank is that reads a checkpoint, or how far it came. */
@@ -267,11 +263,9 @@ static void reading_text(const struct flight_record *record, double now_s, char 
 {
     uint64_t read;
     double since_s = ls_progress_reading(&record->progress, &read), took_s = now_s - since_s;
-    size_t length = strlen(text);
     if (since_s > 0 && took_s > 0)
-        snprintf(text + length, bytes - length,
-                 "; it reads a checkpoint, %s so far in %.2f s, %s a second",
-                 ls_bytes((double)read).text, took_s, ls_bytes((double)read / took_s).text);
+        ls_string_add(text, bytes, "; ", "it reads a checkpoint, %s so far in %.2f s, %s a second",
+                      ls_bytes((double)read).text, took_s, ls_bytes((double)read / took_s).text);
 }
 
 /* Whether the record shows that its rank belongs to the entry's group and has not come to it. */
@@ -326,17 +320,16 @@ static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *
     struct flight_record *record = comm->board->records[rank];
     double silence_s =
         comm->board->inquirer ? inquire_silence_s(comm->board->inquirer, rank, now_s) : 0;
-    int length = 0;
+    text[0] = '\0';
     if (!record) {
         snprintf(text, bytes, "it is on another machine and was not asked where it is");
         return;
     }
     bool heard = atomic_load(&record->pid) != 0;
     if (silence_s > comm->timeout_s / 4) {
-        length = snprintf(text, bytes,
-                          "neither it nor its machine has answered for %.2f s: stopped, ended, or "
-                          "cut off%s",
-                          silence_s, heard ? "; before that " : "");
+        snprintf(text, bytes,
+                 "neither it nor its machine has answered for %.2f s: stopped, ended, or cut off%s",
+                 silence_s, heard ? "; before that " : "");
         if (!heard)
             return;
     }
@@ -344,13 +337,12 @@ static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *
         snprintf(text, bytes, "it is on another machine and has not answered yet");
         return;
     }
-    where_text(record, now_s, text + length, bytes - (size_t)length);
+    where_add(record, now_s, text, bytes);
     reading_text(record, now_s, text, bytes);
 }
 
 /* Who is late may itself wait: follows that to its end, or around a circle back to who asks. */
-static size_t chain_text(const struct ls_comm *comm, int late, double now_s, char *text,
-                         size_t bytes)
+static void chain_add(const struct ls_comm *comm, int late, double now_s, char *text, size_t bytes)
 {
     int self = comm->world_ranks[comm->rank], rank = late, next = -1;
     char at[400];
@@ -362,10 +354,10 @@ static size_t chain_text(const struct ls_comm *comm, int late, double now_s, cha
         rank = next;
     }
     if (rank == late || next >= 0 || !comm->board->records[rank])
-        return 0;
+        return;
     rank_text(comm, rank, now_s, at, sizeof at);
-    return (size_t)snprintf(text, bytes, "; in the end for rank %d of the world%s: %s", rank,
-                            host_text(comm->board, rank).text, at);
+    ls_string_add(text, bytes, "; ", "in the end for rank %d of the world%s: %s", rank,
+                  host_text(comm->board, rank).text, at);
 }
 
 /* Does nothing for ranks of this machine. */
@@ -447,26 +439,21 @@ void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, 
 {
     const int room = (int)(sizeof late->rank / sizeof *late->rank);
     double now_s = ls_now_s();
-    size_t used =
-        (size_t)snprintf(text, bytes, LS_COMM_TIMED_OUT "%.2f s at #%llu of %s (%d ranks)",
-                         waited_s, (unsigned long long)call->sequence, comm->name, comm->size);
+    snprintf(text, bytes, LS_COMM_TIMED_OUT "%.2f s at #%llu of %s (%d ranks)", waited_s,
+             (unsigned long long)call->sequence, comm->name, comm->size);
     for (int i = 0; i < late->count && i < room; i++) {
         int world_rank = comm->world_ranks[late->rank[i]];
         char at[400];
         rank_text(comm, world_rank, now_s, at, sizeof at);
-        used += (size_t)snprintf(text + used, bytes - used, "%s %s%s: %s",
-                                 i                  ? ";"
-                                 : late->count == 1 ? LS_COMM_LATE
-                                                    : "; late are",
-                                 comm_rank_text(late->rank[i], world_rank).text,
-                                 host_text(comm->board, world_rank).text, at);
-        used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
+        const char *first = late->count == 1 ? LS_COMM_LATE : "; late are";
+        ls_string_add(text, bytes, i ? ";" : first, " %s%s: %s",
+                      comm_rank_text(late->rank[i], world_rank).text,
+                      host_text(comm->board, world_rank).text, at);
         if (late->count == 1)
-            used += chain_text(comm, world_rank, now_s, text + used, bytes - used);
-        used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
+            chain_add(comm, world_rank, now_s, text, bytes);
     }
     if (late->count > room)
-        snprintf(text + used, bytes - used, "; and %d more", late->count - room);
+        ls_string_add(text, bytes, "; ", "and %d more", late->count - room);
 }
 
 /* ---- the public face ------------------------------------------------------------------------ */

@@ -342,7 +342,7 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
     comm->tag_max = known ? *tag_max : 32767;
     comm->world_ranks = world_ranks_of(group, size);
     if (status == LS_OK && !comm->world_ranks)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for an MPI communicator");
+        status = ls_no_memory(error, "for an MPI communicator");
     if (status == LS_OK)
         status = comm_mpi_resources_new(comm, error);
     if (status != LS_OK) {

@@ -105,7 +105,7 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
     bool made = known && window_new(board, machine) && board->base.records &&
                 records_find(board, machine, ranks);
     if (!made && (!board->base.records || !record_alone(board, rank)))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the flight record of an MPI process");
+        return ls_no_memory(error, "for the flight record of an MPI process");
     struct flight_record *own = board->base.records[rank];
     if (made)
         memset(own, 0, sizeof *own);

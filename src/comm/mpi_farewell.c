@@ -14,7 +14,7 @@ int comm_mpi_farewells_new(struct mpi_farewells *f, struct ls_error *error)
     f->sends = calloc((size_t)f->size, sizeof *f->sends);
     if (!f->from || !f->sends) {
         comm_mpi_farewells_free(f);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a job of MPI");
+        return ls_no_memory(error, "for a job of MPI");
     }
     if (MPI_Comm_dup(MPI_COMM_WORLD, &f->comm) != MPI_SUCCESS)
         return ls_error_set(error, LS_ECOMM, "MPI_Comm_dup failed");

@@ -2,7 +2,8 @@
 #ifdef LS_WITH_MPI
 #include "comm/mpi.h"
 
-#include <stdarg.h>
+#include <lockstep/base/formatted.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,9 +48,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
             slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
         }
     }
-    return failed
-               ? ls_error_set(error, LS_ENOMEM, "no memory for an MPI communicator of %zu ranks", n)
-               : LS_OK;
+    return failed ? ls_no_memory(error, "for an MPI communicator of %zu ranks", n) : LS_OK;
 }
 
 static void ops_free(struct mpi_op *list)
@@ -576,10 +575,7 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
 
 void comm_mpi_give_up(struct mpi_comm *comm, const char *format, ...)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(comm->broken_text, sizeof comm->broken_text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(comm->broken_text, format);
     comm_end_all(comm);
 }
 

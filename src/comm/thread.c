@@ -63,7 +63,7 @@ static int handle_new(struct thread_group *group, const struct comm_transport *t
 {
     struct thread_comm *comm = calloc(1, sizeof *comm);
     if (!comm)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator");
+        return ls_no_memory(error, "for a communicator");
     int status = comm_init(&comm->base, transport, rank, group->size, error);
     if (status != LS_OK) {
         free(comm);
@@ -127,7 +127,7 @@ static int thread_split(struct ls_comm *comm, const int *members, int size, int 
         return status; /* the world frees the group */
     group = (struct thread_group *)(uintptr_t)comm->scratch[members[0]];
     if (!group)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a group of %d ranks", size);
+        return ls_no_memory(error, "for a group of %d ranks", size);
     status = handle_new(group, comm->transport, rank, out, error);
     if (status != LS_OK)
         handle_drop(group, rank);
@@ -187,7 +187,7 @@ int ls_world_new(int size, struct ls_world **out, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL, "a world of %d ranks: at least 1 is needed", size);
     struct ls_world *world = calloc(1, sizeof *world);
     if (!world)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a world of %d ranks", size);
+        return ls_no_memory(error, "for a world of %d ranks", size);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     world->size = size;
     ls_ops_init_shared(&world->ops);
@@ -201,7 +201,7 @@ int ls_world_new(int size, struct ls_world **out, struct ls_error *error)
         world->all = group_new(world, NULL, NULL, size);
     if (!world->all) {
         ls_world_free(world);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a world of %d ranks", size);
+        return ls_no_memory(error, "for a world of %d ranks", size);
     }
     *out = world;
     return LS_OK;

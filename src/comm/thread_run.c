@@ -144,7 +144,7 @@ static struct world_run *run_new(int size, struct ls_error *error)
     struct runner *runners = calloc((size_t)ls_max(size, 1), sizeof *runners);
     struct ls_world *world = NULL;
     if (!run || !runners)
-        ls_error_set(error, LS_ENOMEM, "no memory for %d rank threads", size);
+        ls_no_memory(error, "for %d rank threads", size);
     else
         ls_world_new(size, &world, error);
     if (!world) {

@@ -1,8 +1,6 @@
 /* Layouts of a recipe, drawn at random. */
 #include "compare/draw.h"
 
-#include <lockstep/compare.h>
-
 #include <stdio.h>
 #include <string.h>
 

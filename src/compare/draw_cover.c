@@ -1,8 +1,6 @@
 /* What drawn layouts have in them, and what they lack. */
 #include "compare/draw.h"
 
-#include <lockstep/compare.h>
-
 #include <string.h>
 
 void ls_draw_cover_add(struct ls_draw_cover *cover, const int values[LS_DRAW_ROWS_MAX])

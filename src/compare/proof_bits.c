@@ -33,7 +33,7 @@ static int proof_body(struct ls_comm *world, void *user, struct ls_error *error)
     if (ls_comm_rank(world) == 0)
         return ls_proof_make(job->config, world, job->steps, job->proof, error);
     struct ls_proof *mine = calloc((size_t)job->steps, sizeof *mine);
-    int status = mine ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a proof");
+    int status = mine ? LS_OK : ls_no_memory(error, "for a proof");
     if (!status)
         status = ls_proof_make(job->config, world, job->steps, mine, error);
     free(mine);

@@ -2,7 +2,6 @@
 #include "compare/report_private.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- equal, or not --------------------------------------------------------------------------- */

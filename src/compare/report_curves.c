@@ -145,7 +145,7 @@ static void curve_add(const struct report *report, struct drawing *drawing,
 
 static int no_memory(const struct report *report)
 {
-    return ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    return ls_no_memory(report->error, "for the curves of a report");
 }
 
 /* The first panel's legend tells the runs apart; the others' axes say what they show. */

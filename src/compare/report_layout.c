@@ -2,7 +2,6 @@
 #include "compare/report_private.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/trace/picture.h>
 #include <lockstep/train/recorded.h>
 
 #include <math.h>
@@ -60,10 +59,10 @@ static void cell_draw(const struct grid *grid, const int64_t at[LS_AXES], double
 {
     char tip[160];
     int64_t rank = ls_layout_rank(grid->layout, at);
-    int used = snprintf(tip, sizeof tip, "rank %ld:", (long)rank);
+    snprintf(tip, sizeof tip, "rank %ld", (long)rank);
     for (int a = 0; a < LS_AXES; a++)
-        used += snprintf(tip + used, sizeof tip - (size_t)used, "%s %s %ld", a ? "," : "",
-                         ls_axis_name((enum ls_layout_axis)a), (long)at[a]);
+        ls_string_add(tip, sizeof tip, a ? ", " : ": ", "%s %ld",
+                      ls_axis_name((enum ls_layout_axis)a), (long)at[a]);
     ls_picture_rect(grid->file, "ls-cell", x + 1, y + 1, grid->cell_width - 2, CELL - 2, tip);
     ls_picture_text(grid->file, "ls-text", x + grid->cell_width / 2.0, y + CELL - 7.5, "middle",
                     "%ld", (long)rank);
@@ -126,15 +125,13 @@ static void grid_note(struct report *report, const struct ls_layout *layout)
 {
     struct grid grid = {0};
     char text[256] = "";
-    size_t used = 0;
     grid_measure(&grid, layout, WIDE);
     for (int a = 0; a < LS_AXES; a++)
         if (grid.shown[a] < layout->size[a])
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s the first %ld of %ld %s",
-                                     used ? "," : "", (long)grid.shown[a], (long)layout->size[a],
-                                     ls_axis_name((enum ls_layout_axis)a));
-    if (used)
-        ls_html_print(report->file, "p", "note", "Drawn are%s.", text);
+            ls_string_add(text, sizeof text, ", ", "the first %ld of %ld %s", (long)grid.shown[a],
+                          (long)layout->size[a], ls_axis_name((enum ls_layout_axis)a));
+    if (*text)
+        ls_html_print(report->file, "p", "note", "Drawn are %s.", text);
 }
 
 /* ---- axes ------------------------------------------------------------------------------------ */
@@ -369,9 +366,9 @@ static int schedule_draw(struct report *report, const struct ls_layout *layout, 
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
     int status = stream ? ls_layout_draw_schedule(layout, width, stream, &problem)
-                        : ls_error_set(&problem, LS_ENOMEM, "no memory for the picture");
+                        : ls_no_memory(&problem, "for the picture");
     if (stream && fclose(stream) && !status)
-        status = ls_error_set(&problem, LS_ENOMEM, "no memory for the picture");
+        status = ls_no_memory(&problem, "for the picture");
     fprintf(report->file, "<figure class=\"%s\">\n", classes);
     if (status)
         ls_html_print(report->file, "p", "note", "Not drawn: %s", problem.text);

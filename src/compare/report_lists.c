@@ -133,13 +133,9 @@ static void logs_print(struct report *report, const struct report_run *run)
     snprintf(path, sizeof path, "%s/log", run->directory);
     int count = scandir(path, &entries, is_text, alphasort);
     for (int i = 0; i < count; i++) {
-        char text[4000] = "";
+        char text[4000];
         snprintf(file_path, sizeof file_path, "%s/%s", path, entries[i]->d_name);
-        FILE *file = i < FILES ? fopen(file_path, "re") : NULL;
-        if (file) {
-            size_t length = fread(text, 1, sizeof text - 1, file);
-            text[length] = '\0';
-            fclose(file);
+        if (i < FILES && ls_file_head(file_path, text, sizeof text)) {
             char summary[300];
             snprintf(summary, sizeof summary, "log/%s", entries[i]->d_name);
             ls_html_fold_begin(report->file, summary);

@@ -1,11 +1,11 @@
 /* The page of a run, or of several: its head, and its sections in order. */
 #include "compare/report_private.h"
 
+#include <lockstep/base/formatted.h>
 #include <lockstep/base/median.h>
 #include <lockstep/base/words.h>
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -103,7 +103,7 @@ int report_speed_of(const struct report_run *run, struct report_speed *speed,
     double *rate = step + run->count, all_s = 0, shared_s = 0, share = 0, best = NAN, tokens = 0;
     int64_t steps = 0, rates = 0;
     if (!step)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the percentiles of a report");
+        return ls_no_memory(error, "for the percentiles of a report");
     for (int64_t i = 0; i < run->count; i++) {
         const struct report_point *p = &run->points[i];
         double took = (double)p->count * p->step_s;
@@ -168,10 +168,7 @@ static void card(const struct report *report, const char *what, const char *form
 static void card(const struct report *report, const char *what, const char *format, ...)
 {
     char text[128];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(text, format);
     fputs("<div class=\"card\">", report->file);
     ls_html_print(report->file, "b", NULL, "%s", text);
     ls_html_print(report->file, "span", NULL, "%s", what);
@@ -295,11 +292,10 @@ static bool section_shown(const struct report *report, int i)
 enum { NAMES_BYTES = LS_REPORT_RUNS_MAX * (sizeof((struct report_run *)0)->name + 8) };
 static const char *names_of(const struct report *report, char names[NAMES_BYTES])
 {
-    size_t used = 0;
+    names[0] = '\0';
     for (int r = 0; r < report->count; r++)
-        used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s%s%s", r ? " · " : "",
-                                 report->runs[r].label, *report->runs[r].label ? ": " : "",
-                                 report->runs[r].name);
+        ls_string_add(names, NAMES_BYTES, " · ", "%s%s%s", report->runs[r].label,
+                      *report->runs[r].label ? ": " : "", report->runs[r].name);
     return names;
 }
 
@@ -364,7 +360,7 @@ int ls_report_write(const char *const *directories, int count, FILE *file, struc
                             LS_REPORT_RUNS_MAX, count);
     struct report report = {.file = file, .count = count, .error = error};
     report.runs = calloc((size_t)count, sizeof *report.runs);
-    int status = report.runs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a report");
+    int status = report.runs ? LS_OK : ls_no_memory(error, "for a report");
     for (int i = 0; i < count && !status; i++) {
         report.runs[i].label = count > 1 ? labels[i] : "";
         status = report_run_read(&report.runs[i], directories[i], error);

@@ -2,12 +2,12 @@
 #include "compare/report_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/formatted.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -140,10 +140,7 @@ static void event_add(struct reading *reading, const struct ls_record *record,
     *event = (struct report_event){.step = (int64_t)ls_record_value(record, "step"),
                                    .time = ls_record_value(record, "time"),
                                    .kind = kind};
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(event->text, sizeof event->text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(event->text, format);
 }
 
 static void parts_read(struct report_run *run, const struct ls_record *record,

@@ -122,7 +122,7 @@ static int norms_print(struct report *report, const struct report_run *run)
                                       .colour = i,
                                       .points = true};
         if (!curves[i].series.x)
-            status = ls_error_set(report->error, LS_ENOMEM, "no memory for the outer gradients");
+            status = ls_no_memory(report->error, "for the outer gradients");
     }
     const struct ls_panel panel = {
         .label = "outer gradient norm", .curves = curves, .count = count, .height = 160};

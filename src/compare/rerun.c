@@ -30,7 +30,7 @@ static int proofs_take(struct ls_rerun *rerun, int64_t done, struct ls_error *er
     rerun->first = done + 1;
     rerun->tensors_from = ls_max(rerun->tensors_from, rerun->first);
     rerun->proofs = calloc((size_t)(rerun->last - done), sizeof *rerun->proofs);
-    return rerun->proofs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a rerun");
+    return rerun->proofs ? LS_OK : ls_no_memory(error, "for a rerun");
 }
 
 static int digests_take(struct ls_rerun *rerun, const struct ls_trainer *t, struct ls_error *error)
@@ -40,7 +40,7 @@ static int digests_take(struct ls_rerun *rerun, const struct ls_trainer *t, stru
     rerun->names = calloc((size_t)count, sizeof *rerun->names);
     rerun->digests = calloc((size_t)steps * (size_t)count, sizeof *rerun->digests);
     if (!rerun->names || !rerun->digests)
-        return ls_error_set(error, LS_ENOMEM, "no memory for digests of %d tensors", count);
+        return ls_no_memory(error, "for digests of %d tensors", count);
     rerun->tensors = count;
     return LS_OK;
 }
@@ -113,7 +113,7 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
     *out = NULL;
     struct ls_rerun *rerun = calloc(1, sizeof *rerun);
     if (!rerun)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a rerun");
+        return ls_no_memory(error, "for a rerun");
     struct ls_config *again = &rerun->config;
     *again = *config;
     again->log.trace = false;

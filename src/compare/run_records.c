@@ -1,4 +1,5 @@
 /* What two runs recorded, held against each other. */
+#include <lockstep/base/formatted.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/compare.h>
 #include <lockstep/config/inputs.h>
@@ -6,7 +7,6 @@
 #include <lockstep/train/chain.h>
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,13 +38,10 @@ static struct ls_recorded_step *step_add(struct collector *c, int64_t step)
 static void chain_broken(struct collector *c, int64_t step, const char *format, ...)
 {
     struct ls_chain_found *found = &c->record->chain;
-    va_list arguments;
     if (found->broken)
         return;
     found->broken = step;
-    va_start(arguments, format);
-    vsnprintf(found->why, sizeof found->why, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(found->why, format);
 }
 
 /* The next record of a step, in the file's order, with its chain (NULL: it has none). */

@@ -191,7 +191,7 @@ int ls_verify_open(struct ls_verify *v, const struct ls_verify_request *request,
     v->seen = calloc((size_t)request->layouts + 2, sizeof *v->seen);
     if (v->reference && v->proof && v->seen)
         return LS_OK;
-    return ls_error_set(error, LS_ENOMEM, "no memory for %ld steps", (long)request->steps);
+    return ls_no_memory(error, "for %ld steps", (long)request->steps);
 }
 
 int ls_verify_run(struct ls_verify *v, struct ls_error *error)

@@ -1,7 +1,8 @@
 /* Defaults, overrides, and the texts of errors about keys. */
 #include "config/config_private.h"
 
-#include <stdarg.h>
+#include <lockstep/base/formatted.h>
+
 #include <string.h>
 
 void ls_config_defaults(struct ls_config *config)
@@ -54,10 +55,7 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
 {
     char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[768];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
+    LS_FORMAT(what, format);
     ls_config_where(config, name, where, sizeof where);
     ls_config_value(config, ls_config_key_of(name), value, sizeof value);
     return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value, what);

@@ -5,7 +5,6 @@
  * and read again by who needs it, so there is one form of it. */
 #include "config/config_private.h"
 
-#include <lockstep/base/yaml.h>
 #include <lockstep/net.h>
 
 #include <libfyaml.h>
@@ -39,7 +38,7 @@ static int append(struct items *items, struct ls_error *error)
         return ls_error_set(error, LS_ECONFIG, "data.blend: expected at most %d entries",
                             LS_CONFIG_SOURCES_MAX);
     if (!ls_list_grow(&items->list, items->count, &items->room, sizeof *items->list))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the sources of data.blend");
+        return ls_no_memory(error, "for the sources of data.blend");
     items->list[items->count++] = (struct ls_config_source){.weight = -1};
     return LS_OK;
 }

@@ -60,13 +60,13 @@ static void say_rope_layers(const struct ls_family *family, char said[SAID_BYTES
 
 static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])
 {
-    int used = snprintf(said, SAID_BYTES, "%ld", (long)family->ffn.times);
+    snprintf(said, SAID_BYTES, "%ld", (long)family->ffn.times);
     if (family->ffn.over > 1)
-        used += snprintf(said + used, SAID_BYTES - (size_t)used, "/%ld", (long)family->ffn.over);
-    used += snprintf(said + used, SAID_BYTES - (size_t)used, " channels");
+        ls_string_add(said, SAID_BYTES, "/", "%ld", (long)family->ffn.over);
+    ls_string_add(said, SAID_BYTES, " ", "channels");
     if (family->ffn.multiple > 1)
-        snprintf(said + used, SAID_BYTES - (size_t)used, " rounded up to a multiple of %ld",
-                 (long)family->ffn.multiple);
+        ls_string_add(said, SAID_BYTES, " ", "rounded up to a multiple of %ld",
+                      (long)family->ffn.multiple);
 }
 
 /* ---- what all say ---------------------------------------------------------------------------- */

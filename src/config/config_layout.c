@@ -210,9 +210,8 @@ void ls_config_layout_text(const struct ls_config *config, const struct ls_confi
                            size_t bytes)
 {
     struct ls_config *defaults = &(struct ls_config){0};
-    size_t used = 0;
     ls_config_defaults(defaults);
-    snprintf(text, bytes, "one rank");
+    text[0] = '\0';
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES], initial[4 * LS_CONFIG_TEXT_BYTES];
         bool cuts =
@@ -223,8 +222,9 @@ void ls_config_layout_text(const struct ls_config *config, const struct ls_confi
             continue;
         ls_config_value(config, key, value, sizeof value);
         ls_config_value(one ? one : defaults, key, initial, sizeof initial);
-        if (strcmp(value, initial) && used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used ? " " : "",
-                                     key->name, value);
+        if (strcmp(value, initial))
+            ls_string_add(text, bytes, " ", "%s=%s", key->name, value);
     }
+    if (!*text)
+        snprintf(text, bytes, "one rank");
 }

@@ -64,7 +64,6 @@ void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *d
 int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
                           size_t bytes)
 {
-    size_t used = 0;
     int differing = 0;
     if (bytes)
         text[0] = '\0';
@@ -76,9 +75,8 @@ int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, 
         ls_config_compared_value(b, key, there, sizeof there);
         if (strcmp(here, there) == 0)
             continue;
-        if (used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s: %s here, %s there",
-                                     differing ? "; " : "", key->name, here, there);
+        if (bytes)
+            ls_string_add(text, bytes, "; ", "%s: %s here, %s there", key->name, here, there);
         differing++;
     }
     return differing;

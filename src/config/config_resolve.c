@@ -132,11 +132,9 @@ static int check_activation(const struct ls_config *config, struct ls_error *err
     if (can & 1u << model->activation)
         return LS_OK;
     for (const struct ls_word *word = ls_config_key_of("model.activation")->words; word->word;
-         word++) {
-        size_t used = strlen(words);
+         word++)
         if (word->value != LS_CONFIG_AUTO && can & 1u << word->value)
-            snprintf(words + used, sizeof words - used, "%s%s", used ? " or " : "", word->word);
-    }
+            ls_string_add(words, sizeof words, " or ", "%s", word->word);
     return REJECT("model.activation", "model.arch = %s takes %s", ls_arch_name(arch), words);
 }
 

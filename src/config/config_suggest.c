@@ -33,14 +33,12 @@ static bool changes(const struct ls_config *refused, const struct ls_config *to,
 static void changes_text(const struct ls_config *refused, const struct ls_config *to, char *text,
                          size_t bytes)
 {
-    size_t used = 0;
+    text[0] = '\0';
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES];
-        if (!changes(refused, to, key, value, sizeof value) || used >= bytes)
-            continue;
         const char *quote = config_is_text(key) ? "\"" : "";
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s = %s%s%s", used ? ", " : "",
-                                 key->name, quote, value, quote);
+        if (changes(refused, to, key, value, sizeof value))
+            ls_string_add(text, bytes, ", ", "%s = %s%s%s", key->name, quote, value, quote);
     }
 }
 

@@ -4,7 +4,6 @@
 #include <lockstep/parallel/arrivals.h>
 
 #include <pthread.h>
-#include <stdint.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -706,7 +705,6 @@ int ls_config_preset_check(const char *name, struct ls_error *error)
     if (*ls_family_lacks(name))
         return ls_error_set(error, LS_ECONFIG, "no such preset%s", ls_family_lacks(name));
     const char *near = ls_nearest(name, names, count);
-    return ls_error_set(error, LS_ECONFIG, "no such preset%s%s%s", near ? "; did you mean " : "",
-                        near ? near : "",
-                        near ? "?" : " (lockstep train --help-config lists them)");
+    return ls_error_set(error, LS_ECONFIG, "no such preset%s",
+                        ls_meant(near, " (lockstep train --help-config lists them)").text);
 }

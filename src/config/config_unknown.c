@@ -164,12 +164,11 @@ static void normalise(const char *name, char *out, size_t bytes)
 /* "optim.lr" or "model.seed or data.seed": keys whose part behind the dot is this word. */
 static bool same_leaf(const char *word, char *text, size_t bytes)
 {
-    size_t used = 0;
-    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && used < bytes; key++)
+    text[0] = '\0';
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++)
         if (strcmp(leaf_of(key->name), word) == 0)
-            used +=
-                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " or " : "", key->name);
-    return used > 0;
+            ls_string_add(text, bytes, " or ", "%s", key->name);
+    return *text;
 }
 
 /* The key of the nearest spelling; in the group that was given, if that group exists, since the
@@ -209,7 +208,6 @@ void config_unknown(const char *name, char *text, size_t bytes)
     const char *spelling = nearest_spelling(name);
     if (same_leaf(word, near, sizeof near))
         spelling = near;
-    snprintf(text, bytes, "unknown key %s%s%s%s", name, spelling ? "; did you mean " : "",
-             spelling ? spelling : "",
-             spelling ? "?" : " (lockstep train --help-config lists all)");
+    snprintf(text, bytes, "unknown key %s%s", name,
+             ls_meant(spelling, " (lockstep train --help-config lists all)").text);
 }

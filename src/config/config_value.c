@@ -227,8 +227,7 @@ static void expected_number(const struct ls_config_key *key, char *text, size_t 
     char low[32], high[32], what[96] = "";
     if (key->words)
         ls_words_expected(key->words, NULL, what, sizeof what / 2);
-    size_t used = strlen(what);
-    snprintf(what + used, sizeof what - used, "%s%s", used ? " or " : "", kind);
+    ls_string_add(what, sizeof what, " or ", "%s", kind);
     real_text(key->min, low, sizeof low);
     snprintf(high, sizeof high, "%.0f", key->max);
     if (key->type == LS_CONFIG_REAL)
@@ -311,16 +310,15 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
                     size_t bytes)
 {
     ls_config_expected(key, why, bytes);
-    size_t used = strlen(why);
     if (quoted && key->type != LS_CONFIG_WORD && !config_is_text(key))
-        snprintf(why + used, bytes - used, ", without quotes");
+        ls_string_add(why, bytes, "", ", without quotes");
     else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
-        snprintf(why + used, bytes - used, "%s", number_reason(key, text));
+        ls_string_add(why, bytes, "", "%s", number_reason(key, text));
     if (key->type != LS_CONFIG_WORD)
         return;
     const char *lacks = strcmp(key->name, "model.arch") ? "" : ls_family_lacks(text);
     if (*lacks)
-        snprintf(why + used, bytes - used, "%s", lacks);
+        ls_string_add(why, bytes, "", "%s", lacks);
     else
         ls_words_expected(key->words, text, why, bytes);
 }

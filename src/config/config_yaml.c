@@ -3,7 +3,6 @@
 #include "config/config_private.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/yaml.h>
 
 #include <libfyaml.h>
 #include <stdlib.h>
@@ -55,11 +54,10 @@ static int unknown_group(struct reader *reader, struct ls_yaml_place at, const c
         known++;
     }
     const char *near = ls_nearest(name, groups, known);
-    size_t used =
-        (size_t)snprintf(what, sizeof what, "unknown group %s%s%s%s: the groups are", name,
-                         near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    snprintf(what, sizeof what, "unknown group %s%s: the groups are", name,
+             ls_meant(near, "").text);
     for (size_t i = 0; i < known; i++)
-        used += (size_t)snprintf(what + used, sizeof what - used, "%s%s", i ? ", " : " ", words[i]);
+        ls_string_add(what, sizeof what, i ? ", " : " ", "%s", words[i]);
     return fail(reader, at, what);
 }
 

@@ -39,7 +39,6 @@ static int file_read(struct files *files, const char *path, const char *name,
     struct bytes *bytes = &files->bytes[files->count];
     struct ls_digest digest = {0, 0};
     char hex[33];
-    size_t used = strlen(files->digests);
     int status =
         ls_file_read(path, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &bytes->data, &bytes->count, error);
     if (status)
@@ -47,7 +46,7 @@ static int file_read(struct files *files, const char *path, const char *name,
     snprintf(files->names[files->count++], NAME_BYTES, "%s", name);
     ls_digest_piece(&digest, name, 0, 0, bytes->data, bytes->count);
     ls_digest_hex(&digest, hex);
-    snprintf(files->digests + used, sizeof files->digests - used, "%s  %s\n", hex, name);
+    ls_string_add(files->digests, sizeof files->digests, "", "%s  %s\n", hex, name);
     return LS_OK;
 }
 

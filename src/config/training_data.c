@@ -31,13 +31,13 @@ int ls_config_source_count(const struct ls_config *config)
 static int stores_check(const struct ls_config_source *entries, int count, const char *valid,
                         struct ls_error *error)
 {
-    size_t bytes = (size_t)(count + 1) * (LS_CONFIG_TEXT_BYTES + 1), used = 0;
-    char *all = malloc(bytes);
+    size_t bytes = (size_t)(count + 1) * (LS_CONFIG_TEXT_BYTES + 1);
+    char *all = calloc(1, bytes);
     if (!all)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
+        return ls_no_memory(error, "for the names of stores");
     for (int i = 0; i < count; i++)
-        used += (size_t)snprintf(all + used, bytes - used, "%s%s", i ? "," : "", entries[i].source);
-    snprintf(all + used, bytes - used, "%s%s", valid[0] ? "," : "", valid);
+        ls_string_add(all, bytes, ",", "%s", entries[i].source);
+    ls_string_add(all, bytes, valid[0] ? "," : "", "%s", valid);
     int status = ls_tokenizer_stores_check(NULL, all, error);
     free(all);
     return status;
@@ -81,7 +81,7 @@ static int sources_open(struct ls_training_data *data, const struct ls_config *c
     data->stores = calloc((size_t)count, sizeof *data->stores);
     data->sources = calloc((size_t)count, sizeof *data->sources);
     if (!data->stores || !data->sources)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d sources", count);
+        return ls_no_memory(error, "for %d sources", count);
     for (int i = 0; i < count && !status; i++) {
         int at = entries[i].index;
         struct ls_training_source *source = &data->sources[at];

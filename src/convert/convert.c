@@ -3,9 +3,9 @@
 #include "convert/convert_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/formatted.h>
 #include <lockstep/base/words.h>
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,16 +53,13 @@ static void item_add(struct convert *c, enum ls_convert_fate fate, const char *t
     }
     item_release(added);
 out:
-    c->status = ls_error_set(c->error, LS_ENOMEM, "no memory for a conversion");
+    c->status = ls_no_memory(c->error, "for a conversion");
 }
 
 /* text[TEXT_BYTES] = the format with what follows it. */
 #define FORMATTED(text, format)                                                                    \
     char text[TEXT_BYTES];                                                                         \
-    va_list list;                                                                                  \
-    va_start(list, format);                                                                        \
-    vsnprintf(text, sizeof text, format, list);                                                    \
-    va_end(list)
+    LS_FORMAT(text, format)
 
 bool convert_has(const struct convert *c, const char *ours)
 {
@@ -156,15 +153,12 @@ void convert_keep_int(struct convert *c, const char *ours, const char *theirs, i
 bool convert_choose(struct convert *c, const char *ours, const char *theirs, const char *word)
 {
     char known[256] = "";
-    size_t used = 0;
     for (const struct ls_word *one = ls_config_key_of(ours)->words; one->word; one++) {
         if (convert_among(word, one->word)) {
             convert_keep(c, ours, theirs, "%s", one->word);
             return true;
         }
-        if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
-                                     one->word);
+        ls_string_add(known, sizeof known, ", ", "%s", one->word);
     }
     convert_lose(c, theirs, ASKED, "there is no %s: %s is one of %s", word, ours, known);
     return false;
@@ -292,8 +286,7 @@ static void unknown(struct convert *c, const struct convert_project *project, co
 {
     char near[LS_CONVERT_KEY_BYTES] = "", why[TEXT_BYTES];
     bool found = convert_nearest(project, key, near);
-    snprintf(why, sizeof why, "no such key is known%s%s%s", found ? "; did you mean " : "", near,
-             found ? "?" : "");
+    snprintf(why, sizeof why, "no such key is known%s", ls_meant(found ? near : NULL, "").text);
     item_add(c, LS_CONVERT_UNKNOWN, key, "", "", why);
 }
 

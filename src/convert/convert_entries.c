@@ -16,7 +16,7 @@ static int entry_put(struct convert_entry *to, const struct convert_entry *from,
     if (!key || !text) {
         free(key);
         free(text);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+        return ls_no_memory(error, "for a configuration's keys");
     }
     free(to->key);
     free(to->text);
@@ -33,9 +33,9 @@ int convert_entries_add(struct convert_entries *entries, const struct convert_en
         return ls_error_set(error, LS_ECONFIG, "more than %d keys: expected a configuration",
                             ENTRIES_MAX);
     if (!ls_list_grow(&entries->at, (int64_t)entries->count, &entries->room, sizeof *entries->at))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+        return ls_no_memory(error, "for a configuration's keys");
     if (!entries->places && !(entries->places = json_object()))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+        return ls_no_memory(error, "for a configuration's keys");
     bool known = convert_entries_find(entries, entry->key);
     struct convert_entry *added = &entries->at[entries->count];
     *added = (struct convert_entry){0};
@@ -45,7 +45,7 @@ int convert_entries_add(struct convert_entries *entries, const struct convert_en
     entries->count++;
     if (!known && json_object_set_new_nocheck(entries->places, added->key,
                                               json_integer((json_int_t)entries->count - 1)))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+        return ls_no_memory(error, "for a configuration's keys");
     return LS_OK;
 }
 

@@ -58,12 +58,9 @@ static bool ask(struct choice *choice, unsigned having, const char *theirs, cons
         choice->fits &= having;
         return true;
     }
-    for (int arch = 0; arch < LS_ARCHES; arch++) {
-        size_t used = strlen(fitting);
+    for (int arch = 0; arch < LS_ARCHES; arch++)
         if (choice->fits & 1u << arch)
-            snprintf(fitting + used, sizeof fitting - used, "%s%s", used ? ", " : "",
-                     ls_arch_name((enum ls_arch)arch));
-    }
+            ls_string_add(fitting, sizeof fitting, ", ", "%s", ls_arch_name((enum ls_arch)arch));
     convert_lose(choice->c, theirs, ASKED, "%s: not in a family that fits the other arguments (%s)",
                  what, fitting);
     return false;

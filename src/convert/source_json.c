@@ -4,7 +4,6 @@
 
 #include <lockstep/base/json.h>
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,7 +143,7 @@ static int add_leaf(struct reading *reading, const char *path, int line, const j
         entry.kind = CONVERT_LIST;
         entry.text = list = list_text(value);
         if (!list)
-            return ls_error_set(reading->error, LS_ENOMEM, "no memory for a list");
+            return ls_no_memory(reading->error, "for a list");
     } else {
         entry.text = (char *)scalar_text(value, number, sizeof number);
     }

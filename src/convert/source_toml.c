@@ -36,15 +36,9 @@ static void put(struct toml *t, struct buffer *out, const char *text, size_t byt
 {
     if (t->status)
         return;
-    if (out->bytes + bytes + 1 > out->capacity) {
-        size_t capacity = 2 * (out->bytes + bytes + 32);
-        char *grown = realloc(out->text, capacity);
-        if (!grown) {
-            t->status = ls_error_set(t->error, LS_ENOMEM, "%.200s: no memory to read it", t->name);
-            return;
-        }
-        out->text = grown;
-        out->capacity = capacity;
+    if (!ls_bytes_grow(&out->text, out->bytes + bytes + 1, &out->capacity)) {
+        t->status = ls_error_set(t->error, LS_ENOMEM, "%.200s: no memory to read it", t->name);
+        return;
     }
     memcpy(out->text + out->bytes, text, bytes);
     out->bytes += bytes;

@@ -83,10 +83,8 @@ static void refuse(struct convert *c, const char *theirs, const char *name, cons
 static void refuse_family(struct convert *c, const char *theirs, const char *name)
 {
     char known[256] = "llama3";
-    for (int i = 0; i < LS_ARCHES; i++) {
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, ", %s", ls_arch_name((enum ls_arch)i));
-    }
+    for (int i = 0; i < LS_ARCHES; i++)
+        ls_string_add(known, sizeof known, ", ", "%s", ls_arch_name((enum ls_arch)i));
     refuse(c, theirs, name, known);
 }
 
@@ -95,10 +93,9 @@ static void refuse_flavor(struct convert *c, enum ls_arch arch, const char *flav
     char known[512] = "debugmodel";
     const char *prefix = ls_arch_name(arch);
     for (const struct ls_preset *preset = ls_family_of(arch)->presets; preset->name; preset++) {
-        size_t used = strlen(known), length = strlen(prefix);
-        bool is = strncmp(preset->name, prefix, length) == 0 && preset->name[length] == '-';
-        if (is)
-            snprintf(known + used, sizeof known - used, ", %s", preset->name + length + 1);
+        size_t length = strlen(prefix);
+        if (strncmp(preset->name, prefix, length) == 0 && preset->name[length] == '-')
+            ls_string_add(known, sizeof known, ", ", "%s", preset->name + length + 1);
     }
     refuse(c, "model.flavor", flavor, known);
 }

@@ -181,7 +181,7 @@ static int stage_memory(struct stage *stage, int sources, struct ls_error *error
     stage->before = calloc((size_t)sources, sizeof *stage->before);
     return stage->parts && stage->before
                ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for a blend of %d sources", sources);
+               : ls_no_memory(error, "for a blend of %d sources", sources);
 }
 
 static int period_make(struct stage *stage, const struct source *sources, int count,
@@ -202,8 +202,7 @@ static int period_make(struct stage *stage, const struct source *sources, int co
     }
     free(due);
     return good ? LS_OK
-                : ls_error_set(error, LS_ENOMEM, "no memory for a blend of period %lld",
-                               (long long)stage->period);
+                : ls_no_memory(error, "for a blend of period %lld", (long long)stage->period);
 }
 
 /* The weight of each source from sample `first` on, and how long nothing is said of a change. */
@@ -269,7 +268,7 @@ static int stage_add(struct ls_blend *blend, const struct ls_blend_config *confi
     if (*going && !status) {
         stage_end_epochs(blend, &stage);
         if (!ls_list_grow(&blend->stages, blend->stage_count, &blend->stage_room, sizeof stage))
-            status = ls_error_set(error, LS_ENOMEM, "no memory for the stages of a blend");
+            status = ls_no_memory(error, "for the stages of a blend");
     }
     if (*going && !status)
         blend->stages[blend->stage_count++] = stage;
@@ -304,7 +303,7 @@ static int sources_take(struct ls_blend *blend, const struct ls_blend_config *co
             source->epochs > 0 && limit < 0x1p62 ? (int64_t)limit : INT64_MAX,
         };
         if (!blend->sources[i].name)
-            return ls_error_set(error, LS_ENOMEM, "no memory for the sources of a blend");
+            return ls_no_memory(error, "for the sources of a blend");
     }
     return LS_OK;
 }
@@ -341,7 +340,7 @@ int ls_blend_new(const struct ls_blend_config *config, struct ls_blend **out,
     if (blend)
         blend->sources = calloc(count, sizeof *blend->sources);
     if (!blend || !weights || !blend->sources) {
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a blend of %zu sources", count);
+        status = ls_no_memory(error, "for a blend of %zu sources", count);
     } else {
         blend->source_count = config->source_count;
         status = sources_take(blend, config, error);

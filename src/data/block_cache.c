@@ -366,7 +366,7 @@ int block_cache_write(struct block_cache *cache, const struct block_id *id, cons
     path_make(cache, id, path);
     if (!ls_temporary_name(path, temporary))
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
-    snprintf(temporary + strlen(temporary), 64, "-%p-%d", (void *)cache, number);
+    ls_string_add(temporary, sizeof temporary, "-", "%p-%d", (void *)cache, number);
     int64_t all = (int64_t)header.count + id->bytes;
     if (all > cache->limit)
         return LS_OK;
@@ -404,7 +404,7 @@ int block_cache_open(const char *directory, int64_t bytes, const struct ls_fault
         return status;
     struct block_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the cache %.300s", directory);
+        return ls_no_memory(error, "for the cache %.300s", directory);
     snprintf(cache->directory, sizeof cache->directory, "%s", directory);
     cache->limit = bytes;
     cache->fault = fault;

@@ -47,7 +47,7 @@ int data_bpe_scratch_init(struct data_bpe_scratch *scratch, struct ls_error *err
     const size_t bytes = CACHE_SETS * CACHE_WAYS * sizeof *scratch->cache;
     scratch->cache = aligned_alloc(64, bytes);
     if (!scratch->cache)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tokenizer's cache");
+        return ls_no_memory(error, "for the tokenizer's cache");
     memset(scratch->cache, 0, bytes);
     return LS_OK;
 }
@@ -258,9 +258,7 @@ static int long_room(struct data_bpe_scratch *scratch, size_t n, struct ls_error
     free(scratch->nodes);
     scratch->nodes = malloc(need);
     scratch->nodes_bytes = scratch->nodes ? need : 0;
-    return scratch->nodes
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory to encode a word of %zu bytes", n);
+    return scratch->nodes ? LS_OK : ls_no_memory(error, "to encode a word of %zu bytes", n);
 }
 
 int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,

@@ -45,9 +45,7 @@ int data_strings_init(struct data_strings *strings, int64_t count, size_t bytes_
         return ls_error_set(error, LS_EDATA, "tokens of more than 4 GiB");
     strings->offset = calloc((size_t)count + 1, sizeof *strings->offset);
     strings->bytes = malloc(bytes_max + 1);
-    return strings->offset && strings->bytes
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for a vocabulary");
+    return strings->offset && strings->bytes ? LS_OK : ls_no_memory(error, "for a vocabulary");
 }
 
 void data_strings_release(struct data_strings *strings)
@@ -88,7 +86,7 @@ static int slots_init(struct data_bpe *bpe, int64_t count, struct ls_error *erro
         slots *= 2;
     bpe->slots = malloc(slots * sizeof *bpe->slots);
     if (!bpe->slots)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a vocabulary");
+        return ls_no_memory(error, "for a vocabulary");
     memset(bpe->slots, -1, slots * sizeof *bpe->slots);
     bpe->slots_mask = slots - 1;
     return LS_OK;
@@ -190,7 +188,7 @@ int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *e
         slots *= 2;
     bpe->merges = malloc(slots * sizeof *bpe->merges);
     if (!bpe->merges)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld merges", (long long)count);
+        return ls_no_memory(error, "for %lld merges", (long long)count);
     for (uint64_t i = 0; i < slots; i++)
         bpe->merges[i] = (struct data_merge){0, -1, -1};
     bpe->merges_mask = slots - 1;

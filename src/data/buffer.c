@@ -2,7 +2,6 @@
 #include "data/data_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *error)
 {
@@ -12,7 +11,7 @@ int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *
     int64_t capacity = ls_max(ls_max(need, list->capacity + list->capacity / 2), 1024);
     int32_t *ids = realloc(list->ids, (size_t)capacity * sizeof *ids);
     if (!ids)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld tokens", (long long)capacity);
+        return ls_no_memory(error, "for %lld tokens", (long long)capacity);
     list->ids = ids;
     list->capacity = capacity;
     return LS_OK;
@@ -21,19 +20,10 @@ int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *
 int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error)
 {
     size_t need;
-    if (!ls_size_add(text->count, more, &need))
-        return ls_error_set(error, LS_ENOMEM, "text of more than 2^64 bytes");
-    if (need <= text->capacity)
-        return LS_OK;
-    size_t capacity = text->capacity + text->capacity / 2;
-    if (capacity < need)
-        capacity = need < 256 ? 256 : need;
-    char *bytes = realloc(text->bytes, capacity);
-    if (!bytes)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %zu bytes of text", capacity);
-    text->bytes = bytes;
-    text->capacity = capacity;
-    return LS_OK;
+    return ls_size_add(text->count, more, &need) &&
+                   ls_bytes_grow(&text->bytes, need, &text->capacity)
+               ? LS_OK
+               : ls_no_memory(error, "for %zu bytes of text more", more);
 }
 
 int data_text_put(struct ls_text *text, const void *bytes, size_t count, struct ls_error *error)

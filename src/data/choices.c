@@ -3,8 +3,6 @@
 
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
-
 #include <stdlib.h>
 
 enum {
@@ -181,9 +179,8 @@ int ls_choices_read(const char *path, struct ls_choices *out, struct ls_error *e
     size_t bytes;
     *out = (struct ls_choices){0};
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &file, &bytes, error);
-    if (status)
-        return status;
-    status = ls_choices_parse(path, (const unsigned char *)file, bytes, out, error);
+    if (!status)
+        status = ls_choices_parse(path, (const unsigned char *)file, bytes, out, error);
     free(file);
     return status;
 }

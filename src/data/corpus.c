@@ -1,14 +1,12 @@
 /* Documents of files and folders: one a file, or one a line of JSONL. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum {
@@ -44,7 +42,7 @@ static int add_path(struct data_corpus *corpus, char *path, bool jsonl, struct l
     if (!ls_list_grow(&corpus->inputs, corpus->paths_count, &corpus->paths_room,
                       sizeof *corpus->inputs)) {
         free(path);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
+        return ls_no_memory(error, "for the list of input files");
     }
     corpus->inputs[corpus->paths_count++] = (struct input){path, jsonl};
     return LS_OK;
@@ -100,7 +98,7 @@ static int add_input(struct data_corpus *corpus, const char *path, const struct 
         return LS_OK;
     char *copy = strdup(path);
     if (!copy)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
+        return ls_no_memory(error, "for the list of input files");
     return add_path(corpus, copy, jsonl, error);
 }
 
@@ -124,7 +122,7 @@ static int add_folder(struct data_corpus *corpus, const char *path, const struct
         char *inside = NULL;
         if (!status && asprintf(&inside, "%s/%s", path, entries[i]->d_name) < 0) {
             inside = NULL;
-            status = ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
+            status = ls_no_memory(error, "for the list of input files");
         }
         if (!status)
             status = add_input(corpus, inside, &folder, error);
@@ -141,7 +139,7 @@ int data_corpus_open(const struct data_corpus_config *config, struct data_corpus
     *out = NULL;
     struct data_corpus *corpus = calloc(1, sizeof *corpus);
     if (!corpus)
-        return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
+        return ls_no_memory(error, "to read a corpus");
     corpus->config = *config;
     int status = LS_OK;
     for (int i = 0; i < config->count && !status; i++)

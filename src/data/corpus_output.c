@@ -225,9 +225,7 @@ int data_corpus_output_open(struct data_corpus_output *output,
 
 int data_corpus_output_commit(struct data_corpus_output *output, struct ls_error *error)
 {
-    int status = LS_OK;
-    if (output->removed_open)
-        status = ls_atomic_file_commit(&output->removed, error);
+    int status = output->removed_open ? ls_atomic_file_commit(&output->removed, error) : LS_OK;
     output->removed_open = false;
     if (!status && output->kept_open) {
         status = ls_atomic_file_commit(&output->kept, error);
@@ -258,9 +256,8 @@ static int next_part(struct data_corpus_output *output, int64_t part, struct ls_
         status = open_file(&output->kept, &output->kept_open, path, output->corpus, error);
     if (!status)
         status = data_corpus_output_part(output, part, true, path, error);
-    if (!status)
-        status = open_file(&output->removed, &output->removed_open, path, output->corpus, error);
-    return status;
+    return status ? status
+                  : open_file(&output->removed, &output->removed_open, path, output->corpus, error);
 }
 
 struct removal {

@@ -1,6 +1,5 @@
 /* Files of tokens, wherever they lie. Of local ones, which are read in pieces, a process holds few
  * open, however many it reads. */
-#include "data/data_file.h"
 #include "data/remote_file.h"
 
 #include <lockstep/base.h>
@@ -175,13 +174,13 @@ int data_file_open(const char *name, struct data_remote *remote, struct data_fil
     *out = NULL;
     struct data_file *file = calloc(1, sizeof *file);
     if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
+        return ls_no_memory(error, "to open %.300s", name);
     bool url = ls_url_is(name), there = url || !local_absent(name);
     int status = LS_OK;
     file->fd = -1;
     file->name = strdup(name);
     if (!file->name)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
+        status = ls_no_memory(error, "to open %.300s", name);
     else if (url)
         status = remote_file_open(file->name, remote, &file->remote, &file->bytes, error);
     else if (there)

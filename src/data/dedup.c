@@ -69,8 +69,7 @@ static int exact_grow(struct exact *exact, struct ls_error *error)
     int64_t slots = ls_max(1 << 10, 2 * exact->slots);
     uint32_t *table = calloc((size_t)slots, sizeof *table);
     if (!table)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the digests of %lld documents",
-                            (long long)exact->count);
+        return ls_no_memory(error, "for the digests of %lld documents", (long long)exact->count);
     free(exact->table);
     exact->table = table;
     exact->slots = slots;
@@ -90,8 +89,7 @@ static int exact_add(struct exact *exact, const struct data_document *document,
         return status;
     if (!ls_list_grow(&exact->list, exact->count, &exact->room, sizeof *exact->list) ||
         !ls_list_grow(&exact->origins, exact->count, &exact->origins_room, sizeof *exact->origins))
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld documents",
-                            (long long)exact->count);
+        return ls_no_memory(error, "for %lld documents", (long long)exact->count);
     *exact_slot(exact, digest) = (uint32_t)exact->count + 1;
     exact->list[exact->count] = digest;
     exact->origins[exact->count++] = (struct data_origin){document->number, document->place};
@@ -156,8 +154,7 @@ static int keep_document(struct dedup *dedup, const struct data_document *docume
     if (dedup->near > 0 && !judged->empty) {
         int64_t entry = dedup->index.count;
         if (!ls_list_grow(&exact->near_to, entry, &exact->near_room, sizeof *exact->near_to))
-            return ls_error_set(error, LS_ENOMEM, "no memory for %lld documents",
-                                (long long)exact->count);
+            return ls_no_memory(error, "for %lld documents", (long long)exact->count);
         exact->near_to[entry] = (uint32_t)exact->count;
         status = data_near_add(&dedup->index, (const uint32_t *)(const void *)(judged + 1), error);
     }
@@ -207,7 +204,7 @@ static int configure(struct dedup *dedup, const struct ls_dedup_config *config, 
         ls_dedup_bands(config->near, hashes, &report->bands, &report->rows);
     data_near_init(&dedup->index, hashes, report->bands, report->rows);
     dedup->scratch = calloc((size_t)ls_max(workers, 1), sizeof *dedup->scratch);
-    return dedup->scratch ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to find repeats");
+    return dedup->scratch ? LS_OK : ls_no_memory(error, "to find repeats");
 }
 
 static int run(struct dedup *dedup, const struct ls_corpus_config *config, struct ls_error *error)

@@ -84,9 +84,7 @@ static int batch_init(const struct run *run, struct batch *batch, struct ls_erro
         return LS_OK;
     batch->documents = calloc(BATCH_DOCUMENTS, sizeof *batch->documents);
     batch->results = batch->documents ? calloc(BATCH_DOCUMENTS, run->result_bytes) : NULL;
-    return batch->results
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for %d workers", run->config->workers);
+    return batch->results ? LS_OK : ls_no_memory(error, "for %d workers", run->config->workers);
 }
 
 static void batch_release(void *job)

@@ -22,7 +22,7 @@ int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out
     *out = NULL;
     struct ls_encoder *encoder = calloc(1, sizeof *encoder);
     if (!encoder)
-        return ls_error_set(error, LS_ENOMEM, "no memory for an encoder");
+        return ls_no_memory(error, "for an encoder");
     encoder->tokenizer = tokenizer;
     int status = LS_OK;
     if (!tokenizer->is_byte) {

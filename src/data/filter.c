@@ -78,9 +78,9 @@ static int unknown(const char *name, struct ls_error *error)
         names[5 + i] = rules[i].name;
     const char *near = ls_nearest(name, names, FILTER_RULES + 5);
     return ls_error_set(error, LS_ECONFIG,
-                        "no rule and no group of rules \"%.100s\"%s%s%s: expected names with "
+                        "no rule and no group of rules \"%.100s\"%s: expected names with "
                         "commas, of which a rule's may end in =BOUND",
-                        name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+                        name, ls_meant(near, "").text);
 }
 
 static int use_rule(struct ls_filter *filter, int rule, const char *bound, struct ls_error *error)
@@ -119,7 +119,7 @@ int ls_filter_parse(const char *text, struct ls_filter *out, struct ls_error *er
     *out = (struct ls_filter){0};
     for (int i = 0; i < FILTER_RULES; i++)
         out->bound[i] = rules[i].bound;
-    int status = names ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for the rules");
+    int status = names ? LS_OK : ls_no_memory(error, "for the rules");
     while (rest && !status)
         status = use(out, strsep(&rest, ","), error);
     free(names);
@@ -227,15 +227,13 @@ static int count_parts(struct filtering *f, struct ls_error *error)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* The rules with their bounds, by which a folder's job is known. */
-static int job_text(const struct ls_filter *filter, char *text, size_t bytes)
+static void job_text(const struct ls_filter *filter, char *text, size_t bytes)
 {
-    size_t used = (size_t)snprintf(text, bytes, "filter:");
+    snprintf(text, bytes, "filter:");
     for (int i = 0; i < FILTER_RULES; i++)
-        if (filter->used[i] && used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, " %s=%.17g", rules[i].name,
-                                     filter->bound[i]);
-    LS_ASSERT(used < bytes);
-    return LS_OK;
+        if (filter->used[i])
+            ls_string_add(text, bytes, " ", "%s=%.17g", rules[i].name, filter->bound[i]);
+    LS_ASSERT(strlen(text) + 1 < bytes);
 }
 
 static int run(struct filtering *f, const struct ls_corpus_config *config, struct ls_error *error)
@@ -266,7 +264,7 @@ int ls_corpus_filter(const struct ls_corpus_config *config, const struct ls_filt
     if (!status)
         f.scratch = calloc((size_t)config->workers, sizeof *f.scratch);
     if (!status && !f.scratch)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
+        status = ls_no_memory(error, "for %d workers", config->workers);
     job_text(filter, job, sizeof job);
     if (!status)
         status = data_corpus_output_open(&f.output, config, f.corpus, list, job,

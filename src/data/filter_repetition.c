@@ -19,7 +19,7 @@ int filter_piece_add(struct filter_scratch *scratch, uint64_t hash, int64_t char
                      struct ls_error *error)
 {
     if (!ls_list_grow(&scratch->pieces, scratch->count, &scratch->room, sizeof *scratch->pieces))
-        return ls_error_set(error, LS_ENOMEM, "no memory to measure a document");
+        return ls_no_memory(error, "to measure a document");
     scratch->pieces[scratch->count++] = (struct filter_piece){hash, characters};
     return LS_OK;
 }
@@ -35,7 +35,7 @@ static int slots_clear(struct filter_scratch *scratch, struct ls_error *error)
         scratch->slots_room = 0;
         scratch->slots = malloc((size_t)room * sizeof *scratch->slots);
         if (!scratch->slots)
-            return ls_error_set(error, LS_ENOMEM, "no memory to measure a document");
+            return ls_no_memory(error, "to measure a document");
         scratch->slots_room = room;
     }
     memset(scratch->slots, 0, (size_t)scratch->slots_room * sizeof *scratch->slots);

@@ -4,7 +4,6 @@
 #include <lockstep/base/helper_thread.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 /* A request and the batch it becomes. */
 struct slot {
@@ -215,9 +214,7 @@ static int take_memory(struct ls_loader *loader, struct ls_error *error)
     loader->slots_count = loader->slots ? (int)slots : 0;
     for (size_t i = 0; i < slots && there; i++)
         there = slot_memory(loader, &loader->slots[i], batch);
-    return there
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all + runs);
+    return there ? LS_OK : ls_no_memory(error, "for the loader's %zu bytes", all + runs);
 }
 
 int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
@@ -230,7 +227,7 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
                             (long long)config->sequences_max, config->depth);
     struct ls_loader *loader = calloc(1, sizeof *loader);
     if (!loader)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the loader");
+        return ls_no_memory(error, "for the loader");
     loader->config = *config;
     for (int i = 0; i < ls_blend_sources(config->blend); i++) {
         loader->elsewhere |= data_store_elsewhere(config->stores[i]);

@@ -10,7 +10,6 @@
  * Numbers are little-endian. The lengths tie a mask to its store: one prepared anew has others. */
 #include "data/data_private.h"
 
-#include <string.h>
 #include <xxhash.h>
 
 static const char magic[8] = "LSMASK\0\1";

@@ -67,8 +67,7 @@ static void put(struct data_near_index *index, int64_t entry)
 
 static int no_memory(const struct data_near_index *index, struct ls_error *error)
 {
-    return ls_error_set(error, LS_ENOMEM, "no memory for the signatures of %lld documents",
-                        (long long)index->count);
+    return ls_no_memory(error, "for the signatures of %lld documents", (long long)index->count);
 }
 
 /* Larger tables, and all entries in them. */

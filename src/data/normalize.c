@@ -101,7 +101,7 @@ static int codes_room(struct data_normal_scratch *scratch, size_t codes, struct 
     free(scratch->codes);
     scratch->codes = malloc(codes * sizeof *scratch->codes);
     scratch->codes_room = scratch->codes ? codes : 0;
-    return scratch->codes ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to normalize a text");
+    return scratch->codes ? LS_OK : ls_no_memory(error, "to normalize a text");
 }
 
 /* One stretch of text that ends where ASCII does not go on with anything. */

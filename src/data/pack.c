@@ -6,12 +6,10 @@
  * that is left; a tree of bits over the rooms finds the least one that suffices. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/base/temporary.h>
 #include <lockstep/data/pack.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NONE UINT32_MAX
 
@@ -82,8 +80,7 @@ static int documents_sort(struct packer *p, struct ls_error *error)
     p->bin_of = malloc((size_t)p->rests * sizeof *p->bin_of + 1);
     if (!place || !p->by_size || !p->bin_of) {
         free(place);
-        return ls_error_set(error, LS_ENOMEM, "no memory to pack %lld documents",
-                            (long long)p->rests);
+        return ls_no_memory(error, "to pack %lld documents", (long long)p->rests);
     }
     for (int64_t size = p->tokens - 1; size > 0; before += p->rests_of[size--])
         place[size] = before;
@@ -108,8 +105,7 @@ static int rooms_init(struct packer *p, struct ls_error *error)
         held = held && p->bits[i];
     }
     if (!held)
-        return ls_error_set(error, LS_ENOMEM, "no memory for sequences of %lld tokens",
-                            (long long)p->tokens);
+        return ls_no_memory(error, "for sequences of %lld tokens", (long long)p->tokens);
     memset(p->head, 0xff, (size_t)p->tokens * sizeof *p->head);
     return LS_OK;
 }
@@ -152,7 +148,7 @@ static int bin_new(struct packer *p, uint32_t *bin, struct ls_error *error)
 {
     if (!ls_list_grow(&p->bin_next, p->bins, &p->next_room, sizeof *p->bin_next) ||
         !ls_list_grow(&p->bin_pieces, p->bins, &p->pieces_room, sizeof *p->bin_pieces))
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld samples", (long long)p->bins);
+        return ls_no_memory(error, "for %lld samples", (long long)p->bins);
     *bin = (uint32_t)p->bins++;
     p->bin_pieces[*bin] = 0;
     return LS_OK;
@@ -254,7 +250,7 @@ static int output_init(struct packer *p, struct output *o, struct ls_error *erro
     *o = (struct output){.file = malloc(data_pack_bytes(samples, pieces)),
                          .bin_at = malloc((size_t)p->bins * sizeof *o->bin_at + 1)};
     if (!o->file || !o->bin_at)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the packing of %lld documents",
+        return ls_no_memory(error, "for the packing of %lld documents",
                             (long long)p->report->documents);
     memset(o->bin_at, 0xff, (size_t)p->bins * sizeof *o->bin_at);
     memcpy(o->file + 32, &samples, 8);
@@ -301,8 +297,7 @@ static int packer_init(struct packer *p, const char *store, struct ls_error *err
                             (long long)p->tokens, LS_PACK_SEQUENCE_MAX);
     p->rests_of = calloc((size_t)p->tokens, sizeof *p->rests_of);
     if (!p->rests_of)
-        return ls_error_set(error, LS_ENOMEM, "no memory for sequences of %lld tokens",
-                            (long long)p->tokens);
+        return ls_no_memory(error, "for sequences of %lld tokens", (long long)p->tokens);
     int status = data_stored_open_alone(&p->stored, store, error);
     return status ? status : data_stored_index(&p->stored, error);
 }

@@ -18,7 +18,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 

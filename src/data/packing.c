@@ -9,7 +9,6 @@
 #include "data/data_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Where a piece begins: a token of a document. */
 struct place {
@@ -65,8 +64,7 @@ static int samples_find(struct data_packing *p, struct ls_error *error)
         if (used == 0)
             return LS_OK;
         if (!ls_list_grow(&p->samples, p->count, &p->samples_room, sizeof *p->samples))
-            return ls_error_set(error, LS_ENOMEM, "no memory for the places of %lld samples",
-                                (long long)p->count);
+            return ls_no_memory(error, "for the places of %lld samples", (long long)p->count);
         /* begin may lie on documents that were passed over: piece_next passes them again. */
         p->samples[p->count++] = begin;
     }
@@ -76,7 +74,7 @@ int data_packing_new(int64_t tokens, struct data_packing **out, struct ls_error 
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
-        return ls_error_set(error, LS_ENOMEM, "no memory to pack documents");
+        return ls_no_memory(error, "to pack documents");
     (*out)->tokens = tokens;
     return LS_OK;
 }
@@ -99,8 +97,7 @@ int data_packing_add(struct data_packing *p, const struct data_idx *idx, int64_t
     struct data_idx_walk walk = {0};
     for (int64_t begin, count; data_idx_next(idx, &walk, &begin, &count);) {
         if (!ls_list_grow(&p->ends, p->documents, &p->room, sizeof *p->ends))
-            return ls_error_set(error, LS_ENOMEM, "no memory for the ends of %lld documents",
-                                (long long)p->documents);
+            return ls_no_memory(error, "for the ends of %lld documents", (long long)p->documents);
         p->ends[p->documents++] = first + walk.token;
     }
     return LS_OK;
@@ -112,7 +109,7 @@ int data_packing_add_pack(struct data_packing *p, const char *name, unsigned cha
 {
     if (!ls_list_grow(&p->packed, p->packed_count, &p->packed_room, sizeof *p->packed)) {
         free(file);
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", name);
+        return ls_no_memory(error, "to open %s", name);
     }
     struct packed *packed = &p->packed[p->packed_count++];
     *packed = (struct packed){.file = file, .first = first, .first_sample = p->count};

@@ -464,7 +464,7 @@ static int compile(struct data_pattern *pattern, const struct translation *t)
     uint32_t options = PCRE2_UTF | PCRE2_UCP | (t->unoptimized ? PCRE2_NO_START_OPTIMIZE : 0);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
-        return ls_error_set(t->error, LS_ENOMEM, "no memory for a pattern");
+        return ls_no_memory(t->error, "for a pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pattern->code =
         pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, options, &status, &offset, context);
@@ -492,8 +492,7 @@ int data_pattern_new(const char *source, enum data_pattern_syntax syntax, struct
     struct translation t = {.pattern = source, .at = source, .syntax = syntax, .error = error};
     struct data_pattern *pattern = calloc(1, sizeof *pattern);
     begin_branch(&t);
-    int status =
-        pattern ? put_text(&t, "") : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+    int status = pattern ? put_text(&t, "") : ls_no_memory(error, "for a pattern");
     while (!status && *t.at)
         status = put_next(&t);
     if (!status)
@@ -518,7 +517,7 @@ void data_pattern_free(struct data_pattern *pattern)
 int data_matcher_new(const struct data_pattern *pattern, void **out, struct ls_error *error)
 {
     *out = pcre2_match_data_create_from_pattern(pattern->code, NULL);
-    return *out ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+    return *out ? LS_OK : ls_no_memory(error, "for a pattern");
 }
 
 void data_matcher_free(void *matcher)

@@ -51,7 +51,7 @@ static int add_segment(struct job *job, const struct segment *segment, struct ls
 {
     if (!ls_list_grow(&job->segments, job->segments_count, &job->segments_room,
                       sizeof *job->segments))
-        return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
+        return ls_no_memory(error, "to read a corpus");
     job->segments[job->segments_count++] = *segment;
     return LS_OK;
 }
@@ -232,7 +232,7 @@ static int encode_all(struct prepare *prepare, struct ls_error *error)
     const struct ls_prepare_config *config = prepare->config;
     prepare->encoders = calloc((size_t)config->workers, sizeof *prepare->encoders);
     if (!prepare->encoders)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
+        return ls_no_memory(error, "for %d workers", config->workers);
     int status = LS_OK;
     for (int i = 0; i < config->workers && !status; i++)
         status = ls_encoder_new(prepare->tokenizer, &prepare->encoders[i], error);
@@ -349,7 +349,7 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
 {
     int32_t *block = malloc(COPY_TOKENS * sizeof *block);
     if (!block)
-        return ls_error_set(error, LS_ENOMEM, "no memory to hold out a share for validation");
+        return ls_no_memory(error, "to hold out a share for validation");
     int status = prepare->config->records == LS_RECORDS_TEXT
                      ? hold_out_part(prepare, block, error)
                      : hold_out_example(prepare, block, error);
@@ -428,9 +428,7 @@ static int spare_inputs(const struct prepare *prepare, const struct data_corpus 
     }
     if (!status)
         status = data_corpus_spare(corpus, prepare->recorded.path, error);
-    if (!status)
-        status = data_corpus_spare(corpus, skipped, error);
-    return status;
+    return status ? status : data_corpus_spare(corpus, skipped, error);
 }
 
 static int open_outputs(struct prepare *prepare, const struct data_corpus *corpus,
@@ -444,7 +442,7 @@ static int open_outputs(struct prepare *prepare, const struct data_corpus *corpu
         validation = NULL;
     int status = data_name_init(&prepare->recorded, prefix, ".tokenizer", error);
     if (!status && (!train || !validation))
-        status = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
+        status = ls_no_memory(error, "to write %s", prefix);
     enum ls_dtype dtype = ls_token_dtype(ls_tokenizer_vocabulary(prepare->tokenizer));
     if (!status)
         status = data_writer_init(&prepare->train, train, dtype, error);

@@ -9,7 +9,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <string.h>
 
 /* ---- what both read ------------------------------------------------------------------------- */
 
@@ -114,17 +113,17 @@ static const char *type_name(const json_t *value)
 static void list_keys(json_t *record, char *text, size_t bytes)
 {
     enum { SHOWN = 5 };
-    size_t used = 0, count = 0;
+    size_t count = 0;
     const char *key;
     json_t *value;
+    text[0] = '\0';
     json_object_foreach(record, key, value)
     {
-        if (count++ < SHOWN && used < bytes)
-            used +=
-                (size_t)snprintf(text + used, bytes - used, "%s\"%.40s\"", used ? ", " : "", key);
+        if (count++ < SHOWN)
+            ls_string_add(text, bytes, ", ", "\"%.40s\"", key);
     }
-    if (count > SHOWN && used < bytes)
-        snprintf(text + used, bytes - used, " and %zu more", count - SHOWN);
+    if (count > SHOWN)
+        ls_string_add(text, bytes, " ", "and %zu more", count - SHOWN);
     if (count == 0)
         snprintf(text, bytes, "none");
 }
@@ -156,7 +155,7 @@ static int parse(char *line, size_t length, json_t **record, struct ls_error *er
     *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     /* Where jansson has no memory to begin with, it says nothing at all. */
     if (!*record && (!*where.text || json_error_code(&where) == json_error_out_of_memory))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a record");
+        return ls_no_memory(error, "for a record");
     if (!*record)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",
                             where.column, where.text);
@@ -220,7 +219,7 @@ int data_record_weight(char *line, size_t length, const char *key, float *weight
 static int add_span(struct data_spans *spans, const struct data_span *span, struct ls_error *error)
 {
     if (!ls_list_grow(&spans->list, spans->count, &spans->room, sizeof *spans->list))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a record");
+        return ls_no_memory(error, "for a record");
     spans->list[spans->count++] = *span;
     return LS_OK;
 }

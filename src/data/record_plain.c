@@ -2,7 +2,6 @@
  * Python reads, and no half of a surrogate pair. It takes a tenth of the time that a parser takes
  * which builds the whole record. Whatever is not certain here is left to record.c, which judges it
  * and says what is wrong; the tests hold both against each other. */
-#include "data/data_private.h"
 #include "data/tokenizer_private.h"
 
 enum { DEPTH_MAX = 64 };

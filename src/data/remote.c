@@ -630,7 +630,7 @@ int remote_file_open(const char *url, struct data_remote *remote, struct remote_
         return status;
     struct remote_file *file = calloc(1, sizeof *file);
     if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", url);
+        return ls_no_memory(error, "to open %.300s", url);
     const char *host = strstr(url, "://") + 3;
     size_t origin = (size_t)(host - url) + strcspn(host, "/");
     *file = (struct remote_file){.remote = remote,
@@ -641,7 +641,7 @@ int remote_file_open(const char *url, struct data_remote *remote, struct remote_
     if (file->origin)
         ls_url_normalize(file->origin);
     if (!file->origin || !file->key)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", url);
+        status = ls_no_memory(error, "to open %.300s", url);
     else if (!*file->key) /* an ending behind the host would name another one */
         status = ls_error_set(error, LS_ECONFIG,
                               "a store's URL needs a path: http://host/path or s3://bucket/path");
@@ -720,7 +720,7 @@ int data_remote_new(const struct ls_store_options *options, struct data_remote *
     *out = NULL;
     struct data_remote *remote = calloc(1, sizeof *remote);
     if (!remote)
-        return ls_error_set(error, LS_ENOMEM, "no memory to read files elsewhere");
+        return ls_no_memory(error, "to read files elsewhere");
     if (options)
         remote->options = *options;
     options_fill(&remote->options);
@@ -730,7 +730,7 @@ int data_remote_new(const struct ls_store_options *options, struct data_remote *
     remote->held = calloc((size_t)remote->held_room, sizeof *remote->held);
     if (!remote->held) {
         data_remote_free(remote);
-        return ls_error_set(error, LS_ENOMEM, "no memory to read files elsewhere");
+        return ls_no_memory(error, "to read files elsewhere");
     }
     const char *directory = remote->options.cache;
     if (directory && *directory &&

@@ -40,7 +40,7 @@ unsigned char *data_scan_classes_new(struct ls_error *error)
 {
     unsigned char *classes = malloc(CODES);
     if (!classes)
-        ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+        ls_no_memory(error, "for a tokenizer");
     if (!classes)
         return NULL;
     memset(classes, OTHER, CODES);

@@ -1,11 +1,8 @@
 /* Bytes of plain, gzip and Zstandard files. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
-
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>

@@ -57,7 +57,7 @@ static struct data_splitter *splitter_new(struct ls_error *error)
 {
     struct data_splitter *splitter = calloc(1, sizeof *splitter);
     if (!splitter)
-        ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+        ls_no_memory(error, "for a tokenizer");
     return splitter;
 }
 
@@ -97,7 +97,7 @@ int data_splitter_new_literal(const char *literal, size_t bytes, struct data_spl
     splitter->literal_bytes = bytes;
     if (!splitter->literal) {
         data_splitter_free(splitter);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+        return ls_no_memory(error, "for a tokenizer");
     }
     memcpy(splitter->literal, literal, bytes);
     splitter->literal[bytes] = '\0';

@@ -1,16 +1,11 @@
 /* Token stores: several files, wherever they lie, read as one stream. */
-#include "data/data_file.h"
-#include "data/data_private.h"
 #include "data/store_files.h"
 #include "data/store_names.h"
-
-#include <lockstep/base/file.h>
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct file {
     char *path;
@@ -241,7 +236,7 @@ static int files_open(struct ls_token_store *store, const struct store_names *na
             break;
         file->path = strdup(data_file_name(file->data));
         if (!file->path)
-            return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", names->list[i]);
+            return ls_no_memory(error, "to open %.300s", names->list[i]);
         store->elsewhere |= data_file_is_remote(file->data);
         file->first = store->tokens;
         store->tokens += file->what.tokens;
@@ -261,7 +256,7 @@ int ls_token_store_open_with(const char *spec, const struct ls_store_options *op
     if (store)
         store->files = calloc((size_t)names.count + 1, sizeof *store->files);
     if (!status && (!store || !store->files))
-        status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", spec);
+        status = ls_no_memory(error, "to open %.300s", spec);
     if (!status)
         status = data_remote_new(options, &store->remote, error);
     if (!status)

@@ -102,7 +102,7 @@ static int merge_open(struct merge *merge, const char *const *stores, int count,
     merge->from = calloc((size_t)count, sizeof *merge->from);
     merge->narrow = true;
     if (!merge->from)
-        return ls_error_set(error, LS_ENOMEM, "no memory to merge %d stores", count);
+        return ls_no_memory(error, "to merge %d stores", count);
     for (int i = 0; i < count && !status; i++) {
         struct data_stored *from = &merge->from[merge->count++];
         status = data_stored_open(from, stores[i], NULL, error);

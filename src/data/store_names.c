@@ -24,7 +24,7 @@ static const char *const endings[ENDINGS] = {"", ".idx", ".bin"};
 
 static int no_memory(struct ls_error *error)
 {
-    return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
+    return ls_no_memory(error, "for the names of stores");
 }
 
 static int name_add(struct store_names *names, const char *before, const char *name,

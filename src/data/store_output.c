@@ -1,12 +1,10 @@
 /* A store made of the documents of others, written aside until it is whole. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/data/store_tools.h>
 
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include <lockstep/trace/picture.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 const double ls_stats_share[LS_STATS_QUANTILES] = {0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99};
 
@@ -41,7 +40,7 @@ static int measure(struct data_stored *stored, const volatile int *stop, int64_t
     int status = LS_OK;
     while (!status && data_stored_next(stored, &first, &count)) {
         if (!ls_list_grow(lengths, out->documents, &room, sizeof **lengths))
-            status = ls_error_set(error, LS_ENOMEM, "no memory for the lengths of documents");
+            status = ls_no_memory(error, "for the lengths of documents");
         if (status)
             break;
         (*lengths)[out->documents++] = count;

@@ -4,8 +4,6 @@
 #include <lockstep/base/temporary.h>
 #include <lockstep/data/store_tools.h>
 
-#include <string.h>
-
 /* Whether ids[*count] end with these; they go then. */
 static void drop_behind(const int32_t *ids, int64_t *count, const int32_t *tail, int tail_count)
 {

@@ -1,13 +1,11 @@
 /* Whether a store is what was prepared: index, mask, tokenizer, ids, digests. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/data/store_tools.h>
 
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { READ_TOKENS = 1 << 16 };
 
@@ -67,9 +65,7 @@ static int check_digests(const struct data_stored *stored, const volatile int *s
 {
     struct ls_sums *sums = NULL;
     const char *bin = stored->file.path;
-    int status = LS_OK;
-    if (stored->file.kind == LS_TOKENS_MEGATRON)
-        status = ls_sums_open(bin, &sums, error);
+    int status = stored->file.kind == LS_TOKENS_MEGATRON ? ls_sums_open(bin, &sums, error) : LS_OK;
     bool masked = sums && ls_sums_bytes(sums, LS_SUMS_MASK) >= 0;
     if (sums && stored->file.masked != masked)
         status = ls_error_set(error, LS_EDATA,

@@ -2,14 +2,11 @@
 #include "data/data_private.h"
 #include "data/store_names.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
-#include <lockstep/net.h>
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The one that is given, or the one that is recorded; it must be the recorded one, unchanged. */
 static int open_tokenizer(struct data_stored *stored, const char *spec, struct ls_error *error)

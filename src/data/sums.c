@@ -1,13 +1,9 @@
 /* Digests of a store's files, block by block: made while they are written, read, and checked. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
-#include <lockstep/data/sums.h>
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -60,8 +56,7 @@ void ls_sums_free(struct ls_sums *sums)
 static int add_digest(struct digests *of, struct ls_digest digest, struct ls_error *error)
 {
     if (!ls_list_grow(&of->list, of->count, &of->room, sizeof *of->list))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the digests of %lld blocks",
-                            (long long)of->count);
+        return ls_no_memory(error, "for the digests of %lld blocks", (long long)of->count);
     of->list[of->count++] = digest;
     return LS_OK;
 }
@@ -73,9 +68,7 @@ int data_sums_new(struct ls_sums **out, struct ls_error *error)
     *out = sums_new();
     if (*out)
         (*out)->block = XXH3_createState();
-    return *out && (*out)->block
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for the digests of a store");
+    return *out && (*out)->block ? LS_OK : ls_no_memory(error, "for the digests of a store");
 }
 
 void data_sums_begin(struct ls_sums *sums, enum ls_sums_file file)
@@ -314,9 +307,8 @@ int ls_sums_open(const char *store, struct ls_sums **out, struct ls_error *error
     if (access(path, F_OK) != 0)
         return LS_OK;
     int status = ls_file_read(path, LS_SUMS_BYTES_MAX, LS_EDATA, &text, &bytes, error);
-    if (status)
-        return status;
-    status = ls_sums_parse(path, text, bytes, out, error);
+    if (!status)
+        status = ls_sums_parse(path, text, bytes, out, error);
     free(text);
     return status;
 }

@@ -2,8 +2,6 @@
  * little-endian, as are the machines that Lockstep runs on. */
 #include "data/data_private.h"
 
-#include <string.h>
-
 /* ---- Megatron ------------------------------------------------------------------------------- */
 
 /* Position = Megatron's number (indexed_dataset.py, class DType). */

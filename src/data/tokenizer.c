@@ -178,8 +178,7 @@ static int file_put(struct ls_tokenizer *t, const char *path, const char *name, 
         return status;
     file->path = strdup(path);
     file->name = strdup(name);
-    return file->path && file->name ? LS_OK
-                                    : ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+    return file->path && file->name ? LS_OK : ls_no_memory(error, "for a tokenizer");
 }
 
 /* Reads the file that was put last. */
@@ -358,7 +357,7 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
     *out = NULL;
     struct ls_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+        return ls_no_memory(error, "for a tokenizer");
     int status = LS_OK;
     if (strcmp(spec, "byte") == 0) {
         *tokenizer = (struct ls_tokenizer){.is_byte = true,
@@ -374,7 +373,7 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
         status = load(tokenizer, spec, error);
     }
     if (!status && (!tokenizer->spec || !tokenizer->name))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+        status = ls_no_memory(error, "for a tokenizer");
     if (status) {
         ls_tokenizer_free(tokenizer);
         return status;

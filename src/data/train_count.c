@@ -27,7 +27,7 @@ static int end_put(void *user, void *filled, size_t begin, bool ends, struct ls_
     struct part *part = filled;
     (void)begin;
     if (!ls_list_grow(&part->ends, part->ends_count, &part->ends_room, sizeof *part->ends))
-        return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
+        return ls_no_memory(error, "to read a corpus");
     part->ends[part->ends_count++] = part->text.count;
     counting->report->documents += ends;
     return LS_OK;
@@ -114,9 +114,7 @@ int data_words_count(const struct ls_train_tokenizer_config *config, struct data
                                 .words = calloc((size_t)config->workers, sizeof *counting.words)};
     counting.parts =
         (struct data_parts){.corpus = corpus, .cut = words_cut, .put = end_put, .user = &counting};
-    int status = counting.words
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
+    int status = counting.words ? LS_OK : ls_no_memory(error, "for %d workers", config->workers);
     if (!status)
         status = data_work_run(&(struct data_work){.job_bytes = sizeof(struct part),
                                                    .workers = config->workers,

@@ -59,8 +59,7 @@ static int words_place(struct trainer *t, const struct data_words *words, struct
     t->symbol = malloc(places * sizeof *t->symbol);
     t->word_count = malloc(((size_t)words->count + 1) * sizeof *t->word_count);
     if (!t->symbol || !t->word_count)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %zu bytes of words",
-                            words->bytes.count);
+        return ls_no_memory(error, "for %zu bytes of words", words->bytes.count);
     size_t at = 0, word = 0;
     for (uint64_t i = 0; words->slots && i <= words->mask; i++) {
         const struct data_word *from = &words->slots[i];
@@ -100,7 +99,7 @@ static int bytes_pair(struct trainer *t, size_t places, struct ls_error *error)
     int *byte_of = calloc((size_t)t->vocabulary->count, sizeof *byte_of);
     int status = LS_OK;
     if (!tally || !byte_of)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for pairs of bytes");
+        status = ls_no_memory(error, "for pairs of bytes");
     for (int i = 0; i < 256 && !status; i++)
         byte_of[id[i]] = i;
     if (!status)
@@ -134,8 +133,7 @@ static int places_find(struct trainer *t, const struct data_pair *pair, bool equ
         t->found_room = 2 * pair->places;
         t->found = malloc((size_t)t->found_room * sizeof *t->found);
         if (!t->found)
-            return ls_error_set(error, LS_ENOMEM, "no memory for %lld places of a pair",
-                                (long long)pair->places);
+            return ls_no_memory(error, "for %lld places of a pair", (long long)pair->places);
     }
     memcpy(t->found, pair->list, (size_t)pair->places * sizeof *t->found);
     if (equal)
@@ -294,7 +292,7 @@ static int merge_next(struct trainer *t, struct data_pair *pair, struct ls_error
         return LS_OK;
     if (!ls_list_grow(&vocabulary->merges, vocabulary->merges_count, &vocabulary->merges_room,
                       sizeof *vocabulary->merges))
-        return ls_error_set(error, LS_ENOMEM, "no memory for merges");
+        return ls_no_memory(error, "for merges");
     int status = token_of(t, &m, error);
     if (status)
         return status;
@@ -322,9 +320,7 @@ static int side_init(struct side *side, size_t symbols, struct ls_error *error)
 {
     side->tally = calloc(symbols, sizeof *side->tally);
     side->touched = malloc(symbols * sizeof *side->touched);
-    return side->tally && side->touched
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for %zu tokens", symbols);
+    return side->tally && side->touched ? LS_OK : ls_no_memory(error, "for %zu tokens", symbols);
 }
 
 static int trainer_init(struct trainer *t, const struct data_words *words,
@@ -333,7 +329,7 @@ static int trainer_init(struct trainer *t, const struct data_words *words,
     const size_t symbols = (size_t)t->vocabulary->room;
     t->length = calloc(symbols, sizeof *t->length);
     if (!t->length)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %zu tokens", symbols);
+        return ls_no_memory(error, "for %zu tokens", symbols);
     for (int i = 0; i < 256; i++)
         t->length[t->vocabulary->byte_id[i]] = 1;
     int status = side_init(&t->left, symbols, error);

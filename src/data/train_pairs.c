@@ -13,7 +13,7 @@ int data_pairs_init(struct data_pairs *pairs, int64_t frequency_min, struct ls_e
 {
     *pairs = (struct data_pairs){.frequency_min = frequency_min, .mask = SLOTS_FIRST - 1};
     pairs->slots = calloc(SLOTS_FIRST, sizeof *pairs->slots);
-    return pairs->slots ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for pairs of tokens");
+    return pairs->slots ? LS_OK : ls_no_memory(error, "for pairs of tokens");
 }
 
 void data_pairs_release(struct data_pairs *pairs)
@@ -42,8 +42,7 @@ static int grow(struct data_pairs *pairs, struct ls_error *error)
     more.mask = 2 * pairs->mask + 1;
     more.slots = calloc(more.mask + 1, sizeof *more.slots);
     if (!more.slots)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld pairs of tokens",
-                            (long long)pairs->count);
+        return ls_no_memory(error, "for %lld pairs of tokens", (long long)pairs->count);
     for (uint64_t i = 0; i <= pairs->mask; i++)
         if (pairs->slots[i].list)
             *find(&more, pairs->slots[i].key) = pairs->slots[i];
@@ -70,8 +69,7 @@ static struct data_occurrence *list_new(struct data_pairs *pairs, int64_t places
         size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
         block = malloc(sizeof *block + room);
         if (!block) {
-            ls_error_set(error, LS_ENOMEM, "no memory for the places of %lld pairs of tokens",
-                         (long long)pairs->count);
+            ls_no_memory(error, "for the places of %lld pairs of tokens", (long long)pairs->count);
             return NULL;
         }
         *block = (struct data_block){pairs->blocks, 0, room};
@@ -105,8 +103,7 @@ static int queue_put(struct data_pairs *pairs, const struct data_pair *pair, str
 {
     const struct data_queued moving = {pair->count, pair->key};
     if (!ls_list_grow(&pairs->queue, pairs->queued, &pairs->queue_room, sizeof *pairs->queue))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a queue of %lld pairs",
-                            (long long)pairs->queued);
+        return ls_no_memory(error, "for a queue of %lld pairs", (long long)pairs->queued);
     int64_t at = pairs->queued++;
     for (int64_t parent; at > 0; at = parent) {
         parent = (at - 1) / 2;

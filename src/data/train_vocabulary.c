@@ -13,7 +13,7 @@ int data_vocabulary_init(struct data_vocabulary *vocabulary, int64_t most, struc
     vocabulary->offset = calloc((size_t)most + 1, sizeof *vocabulary->offset);
     vocabulary->slots = malloc(slots * sizeof *vocabulary->slots);
     if (!vocabulary->offset || !vocabulary->slots)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld tokens", (long long)most);
+        return ls_no_memory(error, "for %lld tokens", (long long)most);
     memset(vocabulary->slots, -1, slots * sizeof *vocabulary->slots);
     return LS_OK;
 }

@@ -38,7 +38,7 @@ static int grow(struct data_words *words, struct ls_error *error)
     more.mask = slots - 1;
     more.slots = calloc(slots, sizeof *more.slots);
     if (!more.slots)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld words", (long long)words->count);
+        return ls_no_memory(error, "for %lld words", (long long)words->count);
     for (uint64_t i = 0; words->slots && i <= words->mask; i++) {
         const struct data_word *word = &words->slots[i];
         uint64_t at = word->hash >> 20 & more.mask;

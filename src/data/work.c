@@ -62,7 +62,7 @@ static int workers_start(struct ring *ring, struct ls_error *error)
     ring->slots = calloc((size_t)ring->count, sizeof *ring->slots);
     ring->workers = calloc((size_t)workers, sizeof *ring->workers);
     if (!ring->jobs || !ring->slots || !ring->workers)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", workers);
+        return ls_no_memory(error, "for %d workers", workers);
     for (int i = 0; i < workers && !failure; i++) {
         struct worker *worker = &ring->workers[i];
         worker->ring = ring;

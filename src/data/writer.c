@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -97,9 +96,8 @@ int data_name_init(struct data_name *name, const char *prefix, const char *suffi
         return status;
     name->path = strdup(path);
     name->temporary = strdup(temporary);
-    return name->path && name->temporary
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory to write %s%s", prefix, suffix);
+    return name->path && name->temporary ? LS_OK
+                                         : ls_no_memory(error, "to write %s%s", prefix, suffix);
 }
 
 int data_name_publish(const struct data_name *name, struct ls_error *error)
@@ -130,7 +128,7 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
         status = data_sums_new(&writer->digests, error);
     writer->buffer = malloc(BUFFER_BYTES);
     if (!status && !writer->buffer)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
+        status = ls_no_memory(error, "to write %s.bin", prefix);
     return status;
 }
 
@@ -224,8 +222,7 @@ static int run_put(struct data_writer *writer, enum data_runs which, float value
     if (run_value(writer, which, runs->count) == value)
         return LS_OK;
     if (!ls_list_grow(&runs->list, runs->count, &runs->room, sizeof *runs->list))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the mask and weights of %s",
-                            bin(writer)->path);
+        return ls_no_memory(error, "for the mask and weights of %s", bin(writer)->path);
     runs->list[runs->count++] = (struct data_run){writer->tokens, value};
     return LS_OK;
 }
@@ -318,7 +315,7 @@ static int add_document(struct data_writer *writer, struct ls_error *error)
 {
     if (!ls_list_grow(&writer->documents, writer->documents_count, &writer->documents_room,
                       sizeof *writer->documents))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the index of %lld documents",
+        return ls_no_memory(error, "for the index of %lld documents",
                             (long long)writer->documents_count);
     writer->documents[writer->documents_count++] = writer->lengths.count;
     return LS_OK;
@@ -402,10 +399,9 @@ static int put_index(struct data_writer *writer, struct ls_error *error)
     }
     if (!status)
         status = put(writer, &first, sizeof first, error);
-    if (!status)
-        status = put(writer, writer->documents,
-                     (size_t)writer->documents_count * sizeof *writer->documents, error);
-    return status;
+    return status ? status
+                  : put(writer, writer->documents,
+                        (size_t)writer->documents_count * sizeof *writer->documents, error);
 }
 
 static int put_sums(struct data_writer *writer, struct ls_error *error)
@@ -445,7 +441,7 @@ int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
     char *line, digest[33];
     ls_tokenizer_digest(tokenizer, digest);
     if (asprintf(&line, "%s\n%s\n", ls_tokenizer_spec(tokenizer), digest) < 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory to write %s", path);
+        return ls_no_memory(error, "to write %s", path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int failure = fd < 0 ? errno : ls_fd_write(fd, line, strlen(line), NULL, NULL);
     if (fd >= 0 && !failure && fsync(fd) != 0)

@@ -86,23 +86,10 @@ struct ls_operand *ls_operand_add(struct ls_operands *out, const void *arguments
 
 enum { ARGUMENTS_ALIGN = 16 };
 
-static bool arguments_grow(struct ls_command_list *list, size_t bytes)
-{
-    if (list->used + bytes <= list->bytes)
-        return true;
-    size_t room = 2 * list->bytes + bytes;
-    unsigned char *arguments = realloc(list->arguments, room);
-    if (!arguments)
-        return false;
-    list->arguments = arguments;
-    list->bytes = room;
-    return true;
-}
-
 bool ls_command_list_add(struct ls_command_list *list, const struct ls_command *command)
 {
     size_t bytes = (size_t)ls_round_up((int64_t)command->op->bytes, ARGUMENTS_ALIGN);
-    if (!arguments_grow(list, bytes) ||
+    if (!ls_bytes_grow(&list->arguments, list->used + bytes, &list->bytes) ||
         !ls_list_grow(&list->list, list->count, &list->room, sizeof *list->list))
         return false;
     memcpy(list->arguments + list->used, command->arguments, command->op->bytes);

@@ -1,4 +1,5 @@
 /* How much memory there is: of the machine, and what control groups grant. */
+#include <lockstep/base/file.h>
 #include <lockstep/device.h>
 
 #include <limits.h>
@@ -24,16 +25,11 @@ static int64_t meminfo(const char *name)
 /* The number in a file; INT64_MAX where there is none ("max"). */
 static int64_t bound_read(const char *path)
 {
-    char line[64], *end;
-    int64_t bytes = INT64_MAX;
-    FILE *file = fopen(path, "re");
-    if (file && fgets(line, sizeof line, file)) {
-        long long value = strtoll(line, &end, 10);
-        bytes = end == line || value < 0 ? INT64_MAX : value;
-    }
-    if (file)
-        fclose(file);
-    return bytes;
+    char text[64], *end;
+    if (!ls_file_head(path, text, sizeof text))
+        return INT64_MAX;
+    long long value = strtoll(text, &end, 10);
+    return end == text || value < 0 ? INT64_MAX : value;
 }
 
 /* The least bound of a group and of those around it; path is cut apart. In a container the path may

@@ -359,7 +359,7 @@ static struct ls_tier *tier_alloc(enum ls_tier_kind kind, size_t bytes, struct l
 {
     struct ls_tier *tier = calloc(1, sizeof *tier);
     if (!tier) {
-        ls_error_set(error, LS_ENOMEM, "no memory for a memory tier");
+        ls_no_memory(error, "for a memory tier");
         return NULL;
     }
     tier->kind = kind;

@@ -168,7 +168,7 @@ int tier_ring_start(struct ls_tier *tier, struct ls_error *error)
 {
     struct tier_ring *ring = calloc(1, sizeof *ring);
     if (!ring)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a ring");
+        return ls_no_memory(error, "for a ring");
     int status = ring_init(&ring->uring, TIER_RING_DEPTH + 1, tier->fault, error);
     if (status) {
         free(ring);

@@ -3,9 +3,7 @@
 
 #include <lockstep/base/words.h>
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
@@ -70,7 +68,7 @@ int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count
         comms->memory = fits ? aligned_alloc(ALIGNMENT, total) : NULL;
         comms->memory_bytes = comms->memory ? total : 0;
         if (!comms->memory)
-            return ls_error_set(error, LS_ENOMEM, "no memory for a transfer buffer of %zu bytes",
+            return ls_no_memory(error, "for a transfer buffer of %zu bytes",
                                 fits ? total : SIZE_MAX);
     }
     char *next = comms->memory;
@@ -97,7 +95,7 @@ int ls_dtensor_init(struct ls_dtensor *tensor, const struct ls_dtensor_spec *spe
         calloc((size_t)ls_max(tensor->local_count, 1), ls_dtype_bytes(tensor->spec.dtype));
     tensor->owns_data = tensor->data != NULL;
     if (!tensor->data)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a tensor of %lld elements of %s",
+        return ls_no_memory(error, "for a tensor of %lld elements of %s",
                             (long long)tensor->local_count, ls_dtype_name(spec->dtype));
     return LS_OK;
 }
@@ -170,8 +168,7 @@ int ls_from_local(struct ls_dtensor *tensor, enum ls_dtype dtype, int dims,
         status = ls_error_set(error, LS_EINVAL, "a part of %d dims: 0 to %d are possible", dims,
                               LS_DTENSOR_DIMS_MAX);
     if (status == LS_OK && !(brought = calloc((size_t)ranks, sizeof mine)))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the shapes of %lld parts",
-                              (long long)ranks);
+        status = ls_no_memory(error, "for the shapes of %lld parts", (long long)ranks);
     status = ls_comm_agree(comms->all, status, error);
     if (status != LS_OK)
         goto out;

@@ -2,8 +2,6 @@
  * both globally and locally, and two layouts are intersected like two sorted lists. */
 #include "dtensor/dtensor_private.h"
 
-#include <string.h>
-
 /* The global index of element `local` of a dim; *run = how many follow on from there. local is less
  * than the dim's local size. */
 static int64_t locate(const struct ls_dtensor_spec *spec, const int64_t *coordinates, int dim,

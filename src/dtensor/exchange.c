@@ -4,8 +4,6 @@
  */
 #include "dtensor/dtensor_private.h"
 
-#include <string.h>
-
 static bool is_sender(const struct ls_dtensor_spec *from, int64_t from_rank, int64_t to_rank)
 {
     int64_t a[LS_MESH_AXES_MAX], b[LS_MESH_AXES_MAX];

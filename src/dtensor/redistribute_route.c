@@ -1,8 +1,6 @@
 /* The steps of a redistribution: pure arithmetic, the same on every rank but for the counts. */
 #include "dtensor/dtensor_private.h"
 
-#include <string.h>
-
 struct dtensor_cut dtensor_step_cut(const struct dtensor_step *step, struct ls_placement placement,
                                     int dim, int64_t index)
 {

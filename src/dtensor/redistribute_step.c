@@ -3,7 +3,6 @@
 #include "dtensor/dtensor_private.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 

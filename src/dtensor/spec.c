@@ -2,7 +2,6 @@
 #include "dtensor/dtensor_private.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const char *const reduce_names[] = {"sum", "avg", "max", "min"};
 

@@ -115,12 +115,11 @@ static void unsupported_find(const struct reading *r, struct ls_generation_defau
                 {"stop_strings", -1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *value = value_of(r, keys[i].key);
-        size_t used = strlen(out->unsupported);
         if (!value || (json_is_number(value) && json_number_value(value) == keys[i].neutral))
             continue;
         char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-        snprintf(out->unsupported + used, sizeof out->unsupported - used, "%s%s = %.40s",
-                 used ? ", " : "", keys[i].key, text ? text : "...");
+        ls_string_add(out->unsupported, sizeof out->unsupported, ", ", "%s = %.40s", keys[i].key,
+                      text ? text : "...");
         free(text);
     }
 }

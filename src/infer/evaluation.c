@@ -45,7 +45,7 @@ static int buffers_open(struct ls_runner *r, bool documents, struct ls_error *er
         r->tokens =
             calloc((size_t)(5 * layout->micro_sequences * layout->sequence), sizeof *r->tokens);
     if (!status && (!r->losses || !r->tokens))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a batch of tokens");
+        status = ls_no_memory(error, "for a batch of tokens");
     return status;
 }
 
@@ -254,8 +254,8 @@ int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, 
         *logprobs = calloc((size_t)(samples * tokens) + 1, sizeof **logprobs);
         e.found = calloc((size_t)(samples * tokens) + 1, sizeof *e.found);
         if (!status && (!*logprobs || !e.found))
-            status = ls_error_set(error, LS_ENOMEM,
-                                  "no memory for the log-probabilities of %ld "
+            status = ls_no_memory(error,
+                                  "for the log-probabilities of %ld "
                                   "tokens",
                                   (long)(samples * tokens));
     }

@@ -37,14 +37,14 @@ static bool is_of_folder(const char *word)
 static int key_check(const char *word, enum ls_finished_use use, struct ls_error *error)
 {
     char list[512] = "";
-    size_t length = strcspn(word, "="), used = 0;
+    size_t length = strcspn(word, "=");
     for (size_t i = 0; i < sizeof layout_keys / sizeof layout_keys[0]; i++) {
         const char *name = layout_keys[i].name;
         if (use == LS_TO_GENERATE && !layout_keys[i].text)
             continue;
         if (!strncmp(name, word, length) && !name[length])
             return LS_OK;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", name);
+        ls_string_add(list, sizeof list, ", ", "%s", name);
     }
     return ls_error_set(error, LS_ECONFIG, "%.200s: %s: expected one of %s", word,
                         use == LS_TO_GENERATE
@@ -178,7 +178,7 @@ static int parameters_load(void *user, struct ls_checkpoint *checkpoint, struct 
     enum { PORTION = 1 << 18 };
     int64_t rank = ls_comm_rank(f->groups[LS_GROUP_WORLD]);
     float *portion = malloc(PORTION * sizeof *portion);
-    int status = portion ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to read a model");
+    int status = portion ? LS_OK : ls_no_memory(error, "to read a model");
     for (int i = 0; i < f->params.count && !status; i++) {
         const struct ls_dtensor_spec *spec = &f->params.list[i].spec;
         const struct ls_stored_tensor *tensor;
@@ -213,7 +213,7 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
     enum { PIECE = 1 << 20 };
     float *piece = malloc(PIECE * sizeof *piece);
     int status = piece ? ls_model_source_check(source, &f->layout.model, &f->layout.numerics, error)
-                       : ls_error_set(error, LS_ENOMEM, "no memory to read a model");
+                       : ls_no_memory(error, "to read a model");
     for (int i = 0; i < f->params.count && !status; i++) {
         const struct ls_param *param = &f->params.list[i];
         int64_t elements = param->rows * param->cols;
@@ -286,7 +286,7 @@ static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_er
     f->held = calloc(layers, sizeof *f->held);
     f->chunk_first = calloc(layers, sizeof *f->chunk_first);
     if (!f->held || !f->chunk_first)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of layers");
+        return ls_no_memory(error, "for a list of layers");
     ls_layout_layers(&f->layout, at[LS_AXIS_PP], f->held, f->chunk_first);
     status = ls_layout_params(&f->layout, at[LS_AXIS_TP], f->held, &f->params, error);
     return status ? status
@@ -332,7 +332,7 @@ int ls_finished_new(const struct ls_config *config, const char *path,
 {
     *out = NULL;
     struct ls_finished *f = calloc(1, sizeof *f);
-    int status = f ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to open a run");
+    int status = f ? LS_OK : ls_no_memory(error, "to open a run");
     if (f) {
         f->quantize = choice ? choice->quantize : LS_QUANTIZE_NONE;
         f->config = *config;

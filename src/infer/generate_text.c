@@ -21,8 +21,7 @@ int ls_generated_copy(struct ls_generated *out, const struct ls_generated *text,
     size_t ids = (size_t)text->count * sizeof *text->ids, logprobs = text->logprobs ? ids : 0;
     char *at = malloc(ids + logprobs + text->bytes + 1);
     if (!at)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %ld tokens",
-                            (long)text->count);
+        return ls_no_memory(error, "for a text of %ld tokens", (long)text->count);
     *out = *text;
     out->ids = memcpy(at, text->ids, ids);
     if (text->logprobs)
@@ -253,9 +252,7 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
     if (tokenizer)
         w->vocabulary = ls_min(w->vocabulary, ls_tokenizer_vocabulary(tokenizer));
     int status = samples_check(w, error);
-    if (!status)
-        status = size_find(r, w->g, size, error);
-    return status;
+    return status ? status : size_find(r, w->g, size, error);
 }
 
 /* Collective over the world. */
@@ -323,7 +320,7 @@ int ls_runner_sample(struct ls_runner *r, const char *prompt, char **text, struc
     prompt = prompt && prompt[0] ? prompt : "\n";
     FILE *file = ls_comm_rank(world) == 0 ? open_memstream(text, &bytes) : NULL;
     int status = ls_comm_rank(world) == 0 && !file
-                     ? ls_error_set(error, LS_ENOMEM, "no memory for a sample's text")
+                     ? ls_no_memory(error, "for a sample's text")
                      : ls_prompt_encode(prompt, &reader, &prompts, error);
     const struct ls_generation generation = {
         .prompts = &prompts,

@@ -50,9 +50,7 @@ static int staging_open(struct held_weights *held, struct ls_error *error)
     if (most == 0)
         return LS_OK;
     held->staging = malloc((size_t)most * sizeof *held->staging);
-    return held->staging ? LS_OK
-                         : ls_error_set(error, LS_ENOMEM, "no memory for a matrix of %ld elements",
-                                        (long)most);
+    return held->staging ? LS_OK : ls_no_memory(error, "for a matrix of %ld elements", (long)most);
 }
 
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
@@ -67,8 +65,7 @@ int held_weights_init(struct held_weights *held, const struct ls_params *params,
     *held = (struct held_weights){.params = params, .act = act, .quantize = quantize};
     held->list = calloc((size_t)params->unit_count + 1, sizeof *held->list);
     if (!held->list)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of %d layers",
-                            params->unit_count);
+        return ls_no_memory(error, "for the weights of %d layers", params->unit_count);
     int status = staging_open(held, error);
     ls_arena_measure(&measure);
     weights_take(held, &measure);

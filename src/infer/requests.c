@@ -50,7 +50,7 @@ static int tokens_append(struct reading *r, struct ls_token_list *list, const in
 {
     for (int64_t i = 0; i < count; i++) {
         if (!ls_list_grow(&list->ids, list->count, &list->capacity, sizeof *list->ids))
-            return ls_error_set(r->error, LS_ENOMEM, "no memory for %ld tokens", (long)count);
+            return ls_no_memory(r->error, "for %ld tokens", (long)count);
         list->ids[list->count++] = ids[i];
     }
     return LS_OK;
@@ -154,7 +154,7 @@ static int stop_add(struct reading *r, struct ls_text_request *request, const js
                             "list of such");
     char *copy = strdup(text);
     if (!copy)
-        return ls_error_set(r->error, LS_ENOMEM, "no memory for a text to stop at");
+        return ls_no_memory(r->error, "for a text to stop at");
     request->stops[request->stop_count++] = copy;
     return LS_OK;
 }
@@ -172,7 +172,7 @@ static int limits_take(struct reading *r, struct ls_text_request *request, const
                             STOPS_MAX);
     request->stops = calloc(count + 1, sizeof *request->stops);
     if (!request->stops)
-        return ls_error_set(r->error, LS_ENOMEM, "no memory for texts to stop at");
+        return ls_no_memory(r->error, "for texts to stop at");
     for (size_t i = 0; i < count && !status; i++)
         status = stop_add(r, request, json_is_array(value) ? json_array_get(value, i) : value);
     return status;
@@ -214,7 +214,7 @@ static int pair_encode(struct reading *r, struct ls_text_request *request, const
     struct ls_token_list alone = {0};
     char *whole = malloc(a + b + 1);
     if (!whole)
-        return ls_error_set(r->error, LS_ENOMEM, "no memory for a text of %zu bytes", a + b);
+        return ls_no_memory(r->error, "for a text of %zu bytes", a + b);
     memcpy(whole, before, a);
     memcpy(whole + a, json_string_value(continuation), b);
     while (kept > 0 && before[kept - 1] && strchr(" \t\n\r\v\f", before[kept - 1]))
@@ -335,7 +335,7 @@ static int object_of(struct reading *r, const char *line, size_t bytes, json_t *
     json_error_t where;
     *out = ls_json_load(line, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
-        return ls_error_set(r->error, LS_ENOMEM, "no memory for a record");
+        return ls_no_memory(r->error, "for a record");
     if (*out && json_is_object(*out))
         return LS_OK;
     int status =
@@ -370,7 +370,7 @@ static int line_take(void *user, const char *line, size_t bytes)
     struct reading *r = user;
     struct ls_text_requests *out = r->out;
     if (!ls_list_grow(&out->list, out->count, &out->room, sizeof *out->list))
-        return ls_error_set(r->error, LS_ENOMEM, "no memory for %ld requests", (long)out->count);
+        return ls_no_memory(r->error, "for %ld requests", (long)out->count);
     struct ls_text_request *request = &out->list[out->count++];
     *request = (struct ls_text_request){.line = r->line};
     return request_read(r, request, line, bytes);
@@ -448,9 +448,8 @@ int ls_requests_read(const char *path, enum ls_request_kind kind,
     size_t bytes;
     *out = (struct ls_text_requests){0};
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
-    if (status)
-        return status;
-    status = ls_requests_parse(path, text, bytes, kind, reader, out, error);
+    if (!status)
+        status = ls_requests_parse(path, text, bytes, kind, reader, out, error);
     free(text);
     return status;
 }

@@ -12,7 +12,7 @@ int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
     *out = NULL;
     struct ls_runner *r = calloc(1, sizeof *r);
     if (!r)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a runner");
+        return ls_no_memory(error, "for a runner");
     r->parts = *parts;
     r->model = parts->model;
     r->pp_rank = ls_comm_rank(parts->groups[LS_GROUP_PP]);
@@ -175,8 +175,7 @@ static int input_room(struct ls_runner *r, size_t bytes, struct ls_error *error)
     free(r->input);
     r->input = malloc(bytes);
     r->input_bytes = r->input ? bytes : 0;
-    return r->input ? LS_OK
-                    : ls_error_set(error, LS_ENOMEM, "no memory for what comes from another stage");
+    return r->input ? LS_OK : ls_no_memory(error, "for what comes from another stage");
 }
 
 /* What stage reads goes from the rank that made it to the one that runs the stage. */

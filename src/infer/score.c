@@ -72,7 +72,7 @@ static int segments_make(const struct ls_runner *r, struct shape *shape, struct 
     shape->segments = calloc((size_t)shape->segment_count, sizeof *shape->segments);
     shape->ids = calloc((size_t)(4 * shape->sequences * shape->tokens), sizeof *shape->ids);
     if (!shape->segments || !shape->ids)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a batch of texts");
+        return ls_no_memory(error, "for a batch of texts");
     for (int i = 0; i < shape->segment_count; i++)
         ls_segment(size, size, ls_comm_rank(cp), shape->tokens, i, &shape->segments[i].first,
                    &shape->segments[i].count);
@@ -205,7 +205,7 @@ static int scoring_open(struct scoring *s, struct ls_error *error)
         s->entropies = calloc((size_t)s->place[s->count] + 1, sizeof *s->entropies);
     return s->found && s->order && (s->entropies || !entropies)
                ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)s->count);
+               : ls_no_memory(error, "for %ld texts", (long)s->count);
 }
 
 /* All ranks cut the order in the same micro-batches; each data-parallel copy takes its own. */

@@ -22,7 +22,7 @@ static int windows_add(struct windows *w, const struct ls_text_request *request,
         end = p < room ? ls_min(room, count) : ls_min(p + room - 1, count);
         int64_t begin = ls_max(end - room, 0);
         if (!ls_list_grow(&w->list, w->count, &w->room, sizeof *w->list))
-            return ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)w->count);
+            return ls_no_memory(error, "for %ld texts", (long)w->count);
         w->list[w->count++] = (struct ls_scored){.ids = request->tokens.ids + begin,
                                                  .count = end - begin,
                                                  .first = p - begin,
@@ -53,7 +53,7 @@ static int windows_make(struct windows *w, const struct ls_text_requests *reques
     int status = LS_OK;
     w->place = calloc((size_t)requests->count + 1, sizeof *w->place);
     if (!w->place)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %ld requests", (long)requests->count);
+        return ls_no_memory(error, "for %ld requests", (long)requests->count);
     for (int64_t i = 0; i < requests->count && !status; i++) {
         struct ls_text_request request = requests->list[i];
         int64_t left_out = 0;
@@ -100,8 +100,7 @@ static int scores_new(const struct ls_text_requests *requests, struct ls_request
         (*scores)[i].logprobs = calloc((size_t)requests->list[i].tokens.count + 1, sizeof(float));
         whole = (*scores)[i].logprobs != NULL;
     }
-    return whole ? LS_OK
-                 : ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)requests->count);
+    return whole ? LS_OK : ls_no_memory(error, "for %ld texts", (long)requests->count);
 }
 
 int ls_runner_score_requests(struct ls_runner *r, const struct ls_text_requests *requests,
@@ -143,7 +142,7 @@ static int example_judge(const struct ls_choice *choice, const struct ls_scored 
 {
     double *values = calloc(2 * (size_t)choice->endings, sizeof *values);
     if (!values)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d endings", choice->endings);
+        return ls_no_memory(error, "for %d endings", choice->endings);
     double *means = values + choice->endings;
     for (int i = 0; i < choice->endings; i++) {
         const struct ls_scored *text = &texts[choice->text + i];
@@ -166,9 +165,7 @@ int ls_runner_score_choices(struct ls_runner *r, const struct ls_choices *choice
         count ? choices->list[count - 1].text + choices->list[count - 1].endings : 0;
     struct ls_scored *texts = calloc((size_t)texts_count + 1, sizeof *texts);
     float *logprobs = calloc((size_t)choices->ids_count + 1, sizeof *logprobs);
-    int status = texts && logprobs
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for %ld examples", (long)count);
+    int status = texts && logprobs ? LS_OK : ls_no_memory(error, "for %ld examples", (long)count);
     *report = (struct ls_choice_report){0};
     for (int64_t i = 0; i < texts_count && !status; i++) {
         const struct ls_choice_text *text = &choices->texts[i];

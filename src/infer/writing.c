@@ -16,9 +16,7 @@ static int ids_grow(struct written *t, struct ls_error *error)
 {
     bool fits = ls_list_grow(&t->ids, t->count, &t->room, sizeof *t->ids) &&
                 ls_list_grow(&t->logprobs, t->count, &t->logprob_room, sizeof *t->logprobs);
-    return fits ? LS_OK
-                : ls_error_set(error, LS_ENOMEM, "no memory for a text of %ld tokens",
-                               (long)t->count);
+    return fits ? LS_OK : ls_no_memory(error, "for a text of %ld tokens", (long)t->count);
 }
 
 static int id_append(struct written *t, int32_t id, float logprob, struct ls_error *error)
@@ -320,7 +318,7 @@ int writing_open(struct writing *w, const struct ls_decoder_size *size, struct l
     w->counts = calloc(places, sizeof *w->counts);
     w->order = calloc((size_t)w->vocabulary, sizeof *w->order);
     if (!taken(w))
-        return ls_error_set(error, LS_ENOMEM, "no memory for %zu texts", places);
+        return ls_no_memory(error, "for %zu texts", places);
     for (size_t i = 0; i < places; i++) {
         w->texts[i].prompt = -1;
         ls_decoder_reset(w->r->decoder, (int64_t)i);

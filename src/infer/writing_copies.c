@@ -59,19 +59,6 @@ static size_t packed_bytes(const struct packed *p)
     return all + ((size_t)p->bytes + 7) / 8 * 8 + (size_t)(p->count % 2 && !p->logprobs ? 4 : 0);
 }
 
-static bool room_for(struct text_box *box, size_t bytes)
-{
-    size_t room = box->room ? box->room : 4096;
-    while (room - box->used < bytes)
-        room *= 2;
-    char *grown = room == box->room ? box->at : realloc(box->at, room);
-    if (!grown)
-        return false;
-    box->at = grown;
-    box->room = room;
-    return true;
-}
-
 int writing_keep(struct writing *w, const struct written *t, const struct ls_generated *text,
                  struct ls_error *error)
 {
@@ -83,9 +70,8 @@ int writing_keep(struct writing *w, const struct written *t, const struct ls_gen
                              (int32_t)text->finish,
                              text->logprobs != NULL};
     size_t bytes = packed_bytes(&p), ids = (size_t)text->count * sizeof *text->ids;
-    if (!room_for(&w->box, bytes))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %ld tokens",
-                            (long)text->count);
+    if (!ls_bytes_grow(&w->box.at, w->box.used + bytes, &w->box.room))
+        return ls_no_memory(error, "for a text of %ld tokens", (long)text->count);
     char *at = w->box.at + w->box.used;
     memset(at, 0, bytes);
     memcpy(at, &p, sizeof p);
@@ -135,7 +121,7 @@ static int box_share(struct writing *w, int64_t copy, struct text_box *out, stru
     out->at = mine ? w->box.at : malloc((size_t)bytes + 1);
     out->used = (size_t)bytes;
     if (!out->at)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld bytes of texts", (long)bytes);
+        status = ls_no_memory(error, "for %ld bytes of texts", (long)bytes);
     status = ls_comm_agree(world, status, error);
     return status ? status : ls_broadcast(world, out->at, bytes, LS_U8, (int)root, error);
 }

@@ -91,7 +91,7 @@ static int tensor_add(struct exporting *ex, const struct ls_param *param, struct
     struct out_tensor *tensor = tensor_named(ex, name);
     if (!tensor) {
         if (!ls_list_grow(&ex->tensors, ex->count, &ex->room, sizeof *ex->tensors))
-            return ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
+            return ls_no_memory(error, "for a list of tensors");
         tensor = &ex->tensors[ex->count++];
         *tensor = (struct out_tensor){.dtype = ex->export->dtype,
                                       .rows = there.transposed ? there.cols : there.rows,
@@ -266,9 +266,7 @@ int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char
     struct ls_tensor_entry *entries = calloc(count, sizeof *entries);
     const struct ls_tensor_entry **order = calloc(count, sizeof *order);
     struct ls_safetensors_writer *writer = NULL;
-    int status = entries && order
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
+    int status = entries && order ? LS_OK : ls_no_memory(error, "for a list of tensors");
     if (status)
         goto release;
     for (size_t i = 0; i < count; i++) {
@@ -347,7 +345,7 @@ static int buffers_take(struct exporting *ex, struct ls_error *error)
     ex->values = malloc(bytes);
     ex->piece = malloc(bytes);
     return ex->values && ex->piece ? pump_open(&ex->pump, bytes, error)
-                                   : ls_error_set(error, LS_ENOMEM, "no memory to export a model");
+                                   : ls_no_memory(error, "to export a model");
 }
 
 int ls_export(const struct ls_export *export, struct ls_export_report *report,

@@ -223,7 +223,7 @@ static int head_add(struct exporting *ex, struct ls_error *error)
     if (!ls_family_of(ex->config.model.arch)->gguf.head || !ex->config.model.tied)
         return LS_OK;
     if (!ls_list_grow(&ex->tensors, ex->count, &ex->room, sizeof *ex->tensors))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
+        return ls_no_memory(error, "for a list of tensors");
     int64_t table = 0;
     while (strcmp(ex->tensors[table].name, "token_embd.weight"))
         LS_ASSERT(++table < ex->count);

@@ -92,7 +92,7 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
 {
     struct shard *shards = calloc((size_t)ex->count + 1, sizeof *shards);
     if (!shards)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of files");
+        return ls_no_memory(error, "for a list of files");
     json_t *map = json_object();
     int64_t count = shards_cut(ex, shards);
     int status = LS_OK;

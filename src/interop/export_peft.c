@@ -19,7 +19,7 @@ static json_t *targets_list(const struct ls_config *config)
         snprintf(own, sizeof own, ",%s,", name);
         if (!strstr(words, own))
             json_array_append_new(list, json_string(name));
-        snprintf(words + strlen(words), sizeof words - strlen(words), "%s,", name);
+        ls_string_add(words, sizeof words, "", "%s,", name);
     }
     return list;
 }

@@ -191,7 +191,7 @@ static int tokens_set(struct vocabulary *v, int64_t count, struct ls_error *erro
     v->types = calloc((size_t)count, sizeof *v->types);
     v->scores = calloc((size_t)count, sizeof *v->scores);
     if (!v->tokens || !v->types || !v->scores)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a vocabulary");
+        return ls_no_memory(error, "for a vocabulary");
     const char *unknown =
         json_string_value(json_object_get(json_object_get(v->root, "model"), "unk_token"));
     json_object_foreach(v->vocab, token, id)

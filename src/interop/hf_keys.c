@@ -106,14 +106,13 @@ int interop_family(const json_t *description, const char *name, enum ls_arch *ar
     char list[256] = "";
     for (int i = 0; i < LS_ARCHES; i++) {
         const struct ls_family_hf *hf = &ls_family_of((enum ls_arch)i)->hf;
-        size_t used = strlen(list);
         if (!hf->model_type)
             continue;
         if (word && !strcmp(word, hf->model_type)) {
             *arch = (enum ls_arch)i;
             return LS_OK;
         }
-        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", hf->model_type);
+        ls_string_add(list, sizeof list, ", ", "%s", hf->model_type);
     }
     return ls_error_set(error, LS_ECONFIG, "%.300s: model_type = %s: expected a family of: %s%s",
                         name, interop_json_text(type).text, list,
@@ -141,12 +140,10 @@ static int architecture_check(const struct interop_keys *keys)
 /* The words that may stand there, or here, for an error. */
 static void words_list(const char *words, char *list, size_t bytes)
 {
-    size_t used = 0;
     list[0] = '\0';
-    while (*words && used < bytes) {
+    while (*words) {
         size_t length = strcspn(words, " "), theirs = strcspn(words, "=");
-        used += (size_t)snprintf(list + used, bytes - used, "%s%.*s", used ? ", " : "", (int)theirs,
-                                 words);
+        ls_string_add(list, bytes, ", ", "%.*s", (int)theirs, words);
         words += length + (words[length] == ' ');
     }
 }

@@ -130,9 +130,8 @@ static int group_import(struct interop_keys *keys, const json_t *group, const ch
         return ls_error_set(keys->error, LS_ECONFIG,
                             "%.300s: %s.rope_type = %s: in a %s expected default", keys->name, said,
                             interop_json_text(type).text, hf->model_type);
-    int status = LS_OK;
-    if (kind->scaling >= 0)
-        status = interop_key_set(keys, "rope_scaling", kind->name, "rope_type");
+    int status =
+        kind->scaling >= 0 ? interop_key_set(keys, "rope_scaling", kind->name, "rope_type") : LS_OK;
     return status ? status : members_import(keys, kind, group, said);
 }
 

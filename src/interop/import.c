@@ -38,7 +38,7 @@ static int entries_make(struct importing *im, struct ls_error *error)
     im->boxes = calloc(count, sizeof *im->boxes);
     im->fqns = calloc(count, sizeof *im->fqns);
     if (!im->entries || !im->boxes || !im->fqns)
-        return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
+        return ls_no_memory(error, "to import a model");
     for (int i = 0; i < im->params->count; i++) {
         const struct ls_param *param = &im->params->list[i];
         struct ls_tensor_entry *entry = &im->entries[i];
@@ -105,7 +105,7 @@ static int weights_write(struct importing *im, struct ls_checkpoint_writer *chec
     size_t count = (size_t)im->params->count;
     const struct ls_tensor_entry **order = calloc(count, sizeof *order);
     if (!order)
-        return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
+        return ls_no_memory(error, "to import a model");
     ls_safetensors_order(im->entries, count, order);
     int status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, im->boxes,
                                             count, &writer, error);
@@ -160,9 +160,7 @@ static int configuration_write(struct importing *im, struct ls_error *error)
         status = interop_path_set(&written, "data.tokenizer", im->staging.temporary, "/hf", error);
     if (!status)
         status = ls_path_join(path, im->staging.temporary, "config.yaml", error);
-    if (!status)
-        status = ls_config_save_portable(&written, path, error);
-    return status;
+    return status ? status : ls_config_save_portable(&written, path, error);
 }
 
 static int run_write(struct importing *im, struct ls_error *error)
@@ -237,7 +235,7 @@ static int sources_open(struct importing *im, struct ls_error *error)
     if (im->count > 1)
         im->sums = malloc(PIECE * sizeof *im->sums);
     if (!im->sources || (im->count > 1 && !im->sums))
-        return ls_error_set(error, LS_ENOMEM, "no memory to import %d models", im->count);
+        return ls_no_memory(error, "to import %d models", im->count);
     int status = weights_check(im, error);
     for (int m = 0; m < im->count && !status; m++)
         status = source_open(im, m, error);

@@ -3,7 +3,6 @@
 #include "interop/staging.h"
 
 #include <lockstep/base/hub.h>
-#include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
 
 #include <float.h>

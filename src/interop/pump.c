@@ -34,7 +34,7 @@ int pump_open(struct pump *pump, size_t bytes, struct ls_error *error)
 {
     *pump = (struct pump){.memory = malloc(bytes * PUMP_BLOCKS)};
     if (!pump->memory)
-        return ls_error_set(error, LS_ENOMEM, "no memory for blocks of a file");
+        return ls_no_memory(error, "for blocks of a file");
     for (int i = 0; i < PUMP_BLOCKS; i++)
         pump->blocks[i].data = pump->memory + (size_t)i * bytes;
     pthread_mutex_init(&pump->mutex, NULL);

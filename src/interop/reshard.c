@@ -5,8 +5,6 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/state.h>
 
-#include <stdlib.h>
-
 struct resharding {
     const struct ls_reshard *what;
     char run[PATH_MAX]; /* that it is of */

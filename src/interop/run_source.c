@@ -175,7 +175,7 @@ static int adapter_load(struct finished *f, int i, struct ls_error *error)
     f->adapters[i] = malloc((size_t)count * sizeof(float));
     return f->adapters[i]
                ? ls_checkpoint_read(f->checkpoint, stored, 0, count, f->adapters[i], error)
-               : ls_error_set(error, LS_ENOMEM, "no memory for adapter %s", param->name);
+               : ls_no_memory(error, "for adapter %s", param->name);
 }
 
 /* Each adapter is in the checkpoint, in its shape. They are small, and are kept. */
@@ -186,7 +186,7 @@ static int run_check(const struct ls_model_source *source, struct ls_error *erro
     if (!f->adapters && f->params.count > 0)
         f->adapters = calloc((size_t)f->params.count, sizeof *f->adapters);
     if (!f->adapters && f->params.count > 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of adapters");
+        return ls_no_memory(error, "for a list of adapters");
     for (int i = 0; i < f->params.count && !status; i++)
         if (f->params.list[i].adapts && !f->adapters[i])
             status = adapter_load(f, i, error);

@@ -475,7 +475,7 @@ static int hosts_open(struct launcher *l, struct ls_error *error)
     l->hosts.limit_s = limit_s > 0 && limit_s < TRY_S_MAX ? limit_s : TRY_S_MAX;
     l->hosts.pause_s = l->config->launch.pause_s;
     l->changed = calloc((size_t)ls_max(l->hosts.count, 1), sizeof *l->changed);
-    return status || l->changed ? status : ls_error_set(error, LS_ENOMEM, "no memory for hosts");
+    return status || l->changed ? status : ls_no_memory(error, "for hosts");
 }
 
 /* How many ranks are wanted of them, and whether the recipe admits that. */

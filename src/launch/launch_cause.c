@@ -79,18 +79,23 @@ static bool told(const struct launch_job *job, const struct launch_watch *watch,
     return strstr(job->said, words) || strstr(watch->end_text, words);
 }
 
+/* Where what was said has the mark: of several places, one whose line has the word too. NULL: it
+ * does not have it. */
+static const char *marked(const char *said, const char *mark, const char *word)
+{
+    const char *first = strstr(said, mark);
+    for (const char *at = first; at; at = strstr(at + 1, mark)) {
+        const char *found = strstr(at, word);
+        if (found && found < at + strcspn(at, "\r\n"))
+            return at;
+    }
+    return first;
+}
+
 /* What a rank said as it gave up: of several, the one that waits for the culprit itself. */
 static void rank_text(const char *said, char *text, size_t bytes)
 {
-    static const char mark[] = LS_COMM_GIVES_UP;
-    const char *chosen = strstr(said, mark);
-    for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
-        const char *culprit = strstr(at, LS_COMM_LATE);
-        if (culprit && culprit < at + strcspn(at, "\r\n")) {
-            chosen = at;
-            break;
-        }
-    }
+    const char *chosen = marked(said, LS_COMM_GIVES_UP, LS_COMM_LATE);
     if (chosen)
         line_copy(chosen + strlen("lockstep: "), text, bytes);
 }
@@ -98,17 +103,9 @@ static void rank_text(const char *said, char *text, size_t bytes)
 /* What a rank said that lived on when another one died: one that kept something, if any did. */
 static bool worker_text(const char *said, char *text, size_t bytes)
 {
-    static const char mark[] = LS_MEMBERS_LIVES;
-    const char *chosen = strstr(said, mark);
-    for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
-        const char *kept = strstr(at, LS_MEMBERS_KEPT);
-        if (kept && kept < at + strcspn(at, "\r\n")) {
-            chosen = at;
-            break;
-        }
-    }
+    const char *chosen = marked(said, LS_MEMBERS_LIVES, LS_MEMBERS_KEPT);
     if (chosen) {
-        const char *from = strstr(chosen + strlen(mark), ": ");
+        const char *from = strstr(chosen + strlen(LS_MEMBERS_LIVES), ": ");
         line_copy(from ? from + 2 : chosen, text, bytes);
     }
     return chosen != NULL;

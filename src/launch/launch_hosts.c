@@ -31,7 +31,7 @@ static int host_add(struct launch_hosts *hosts, const char *name, size_t length,
 {
     struct launch_host *list = realloc(hosts->list, (size_t)(hosts->count + 1) * sizeof *list);
     if (!list)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d hosts", hosts->count + 1);
+        return ls_no_memory(error, "for %d hosts", hosts->count + 1);
     hosts->list = list;
     struct launch_host *host = &list[hosts->count++];
     *host = (struct launch_host){.slots = slots, .up = true};
@@ -121,7 +121,7 @@ int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error)
     char *const argv[] = {"scontrol", "show", "hostnames", list, NULL};
     hosts->kind = LAUNCH_SLURM;
     if (!names)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the nodes of the allocation");
+        return ls_no_memory(error, "for the nodes of the allocation");
     int status = LS_OK, code = process_run(argv, NULL, names, NAMES_BYTES, COMMAND_S);
     if (code)
         status = ls_error_set(error, LS_ECONFIG,

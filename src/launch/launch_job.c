@@ -263,7 +263,7 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     if (start->hosts->kind == LAUNCH_SLURM)
         snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
+        return ls_no_memory(error, "for a command line");
     job->run = start->launch->config->train.out;
     job->survives = survives(start);
     job->patience_s = PARTED_TIMEOUTS * start->launch->config->comm.timeout_s;

@@ -33,17 +33,16 @@ static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double 
     bool even = up > 1 && slots % up == 0 && slots / up <= most;
     int64_t each = even ? slots / up : slots;
     double memory = (double)ls_device_memory().total / (double)ls_min(each, most);
-    int length = snprintf(
-        text, sizeof text,
-        "name: what is left\nhosts: %ld\naccelerators: %ld\naccelerator: {name: a rank, peak: "
-        "{fp32: %.0f, bf16: %.0f, fp16: %.0f}, memory: %.0f, bandwidth: 10 GB/s}\nlinks:\n"
-        "  - {name: memory, joins: %ld, latency: 5 us, bandwidth: 4 GB/s}\n",
-        even ? (long)up : 1L, (long)each, flops, flops, flops, memory > 0 ? memory : 0x1p40,
-        (long)each);
+    snprintf(text, sizeof text,
+             "name: what is left\nhosts: %ld\naccelerators: %ld\naccelerator: {name: a rank, peak: "
+             "{fp32: %.0f, bf16: %.0f, fp16: %.0f}, memory: %.0f, bandwidth: 10 GB/s}\nlinks:\n"
+             "  - {name: memory, joins: %ld, latency: 5 us, bandwidth: 4 GB/s}\n",
+             even ? (long)up : 1L, (long)each, flops, flops, flops, memory > 0 ? memory : 0x1p40,
+             (long)each);
     if (even)
-        snprintf(text + length, sizeof text - (size_t)length,
-                 "  - {name: network, joins: %ld, latency: 50 us, bandwidth: 1 GB/s}\n",
-                 (long)slots);
+        ls_string_add(text, sizeof text, "",
+                      "  - {name: network, joins: %ld, latency: 50 us, bandwidth: 1 GB/s}\n",
+                      (long)slots);
     return ls_cluster_read_text("what is left", text, strlen(text), cluster, error);
 }
 
@@ -132,7 +131,6 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
         planners_best(launch, hosts, ls_min(slots, wanted),
                       watch->peak_flops / (double)ls_max(watch->ranks, 1), keys, ranks, error);
     if (!status && planned)
-        snprintf(keys + strlen(keys), LS_CONFIG_TEXT_BYTES - strlen(keys), "%sparallel.auto=false",
-                 keys[0] ? " " : "");
+        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "parallel.auto=false");
     return status;
 }

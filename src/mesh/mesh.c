@@ -121,7 +121,7 @@ int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, unsigned ax
     int64_t size = ls_mesh_group_size(mesh, axes);
     int *members = calloc((size_t)size, sizeof *members), status = LS_OK;
     if (!members)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a group of %ld ranks", (long)size);
+        status = ls_no_memory(error, "for a group of %ld ranks", (long)size);
     status = ls_comm_agree(world, status, error);
     for (int64_t i = 0; i < size && !status; i++)
         members[i] = (int)ls_mesh_group_member(mesh, ls_comm_rank(world), axes, i);

@@ -319,7 +319,7 @@ int ls_http_send(struct ls_server *server, struct ls_http_request *request, stru
     free(request->text);
     request->text = malloc(ls_max(request->limit, (size_t)REFUSAL_BYTES) + 1);
     if (!request->text)
-        return ls_error_set(error, LS_ENOMEM, "no memory for an answer of %s", server->url);
+        return ls_no_memory(error, "for an answer of %s", server->url);
     for (int tries = 1;; tries++) {
         CURLcode result = try_once(server, request, why);
         request->tries = tries;

@@ -2,7 +2,6 @@
 #include "net/net_private.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/net.h>
 
 #include <pthread.h>
 #include <stdio.h>
@@ -385,7 +384,7 @@ int ls_server_open(struct ls_server **out, const char *url, const struct ls_net_
         return status;
     struct ls_server *server = calloc(1, sizeof *server);
     if (!server)
-        return ls_error_set(error, LS_ENOMEM, "no memory for libcurl");
+        return ls_no_memory(error, "for libcurl");
     if (!library_take()) {
         free(server);
         return ls_error_set(error, LS_ENOTSUP, "libcurl cannot be loaded: install libcurl3-gnutls");
@@ -395,7 +394,7 @@ int ls_server_open(struct ls_server **out, const char *url, const struct ls_net_
     options_fill(&server->options);
     server->curl = curl_easy_init();
     if (!server->curl)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for libcurl");
+        status = ls_no_memory(error, "for libcurl");
     else
         status = is_s3(url) ? bucket_open(server, url, error) : web_open(server, url, error);
     if (status)

@@ -88,8 +88,7 @@ int muon_new(const struct ls_matrices *matrices, int ns_steps, struct ls_arena *
     }
     if (!muon ||
         (!status && (!muon->place || !muon->staged || !muon->offset[0] || !muon->offset[1])))
-        status =
-            ls_error_set(error, LS_ENOMEM, "no memory for the list of an optimizer's matrices");
+        status = ls_no_memory(error, "for the list of an optimizer's matrices");
     if (status)
         return status;
     muon->comm = matrices->comm;

@@ -63,7 +63,7 @@ static int rounds_make(struct muon_owners *owners, struct ls_error *error)
     size_t entries = (size_t)owners->rounds * (size_t)owners->ranks;
     owners->of_rank = malloc((entries + 1) * sizeof *owners->of_rank);
     if (!owners->of_rank)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the owners of matrices");
+        return ls_no_memory(error, "for the owners of matrices");
     for (size_t i = 0; i < entries; i++)
         owners->of_rank[i] = -1;
     qsort(owners->list, (size_t)owners->count, sizeof *owners->list, by_round);
@@ -85,9 +85,7 @@ int muon_owners_init(struct muon_owners *owners, const struct ls_params *params,
     if (mesh)
         owners->ranks = (int)ls_mesh_ranks(mesh);
     struct burden *burden = calloc((size_t)owners->ranks, sizeof *burden);
-    int status = owners->list && burden
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for the owners of matrices");
+    int status = owners->list && burden ? LS_OK : ls_no_memory(error, "for the owners of matrices");
     if (!status && mesh) {
         qsort(owners->list, (size_t)owners->count, sizeof *owners->list, larger_first);
         owners_choose(owners, mesh, burden);

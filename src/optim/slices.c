@@ -261,7 +261,7 @@ static int half_visit(const struct ls_slice *slice, enum ls_access access, ls_sl
     enum { PIECE = 1 << 16 };
     float *values = malloc(PIECE * sizeof *values);
     ls_half *halves = slice->compute;
-    int status = values ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d values", PIECE);
+    int status = values ? LS_OK : ls_no_memory(error, "for %d values", PIECE);
     for (int64_t from = 0; from < slice->part->count && !status; from += PIECE) {
         const struct ls_slice_piece piece = {from, ls_min(PIECE, slice->part->count - from),
                                              values};
@@ -303,7 +303,7 @@ static int blocks_visit(const struct ls_slice *slice, enum ls_access access, ls_
     enum { PIECE = 1 << 16 };
     const enum ls_blocks form = slice->param->blocks;
     float *values = malloc(PIECE * sizeof *values);
-    int status = values ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d values", PIECE);
+    int status = values ? LS_OK : ls_no_memory(error, "for %d values", PIECE);
     for (int64_t from = 0; from < slice->part->count && !status; from += PIECE) {
         const struct ls_slice_piece piece = {from, ls_min(PIECE, slice->part->count - from),
                                              values};

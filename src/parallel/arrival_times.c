@@ -77,8 +77,7 @@ int ls_arrivals_of_times(struct ls_arrival_rule rule, const int64_t *times,
     struct ls_arrivals *a = *out;
     a->times = malloc((size_t)rule.workers * sizeof *times);
     if (!a->times)
-        status =
-            ls_error_set(error, LS_ENOMEM, "no memory for the times of %d workers", rule.workers);
+        status = ls_no_memory(error, "for the times of %d workers", rule.workers);
     a->fastest = INT64_MAX;
     for (int w = 0; w < rule.workers && !status; w++) {
         if (times[w] < 1 || times[w] > LS_ARRIVAL_TIME_MAX)

@@ -28,8 +28,7 @@ int ls_clocks_init(struct ls_clocks *clocks, struct ls_arrival_rule rule, struct
     clocks->gone = calloc((size_t)rule.workers, sizeof *clocks->gone);
     if (!clocks->clock || !clocks->pulled || !clocks->gone) {
         ls_clocks_release(clocks);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the clocks of %d workers",
-                            rule.workers);
+        return ls_no_memory(error, "for the clocks of %d workers", rule.workers);
     }
     clocks->slowest_workers = rule.workers;
     return LS_OK;
@@ -130,7 +129,7 @@ int arrivals_new(struct ls_arrival_rule rule, struct ls_arrivals **out, struct l
         return status;
     struct ls_arrivals *arrivals = calloc(1, sizeof *arrivals);
     if (!arrivals)
-        return ls_error_set(error, LS_ENOMEM, "no memory for an order of arrivals");
+        return ls_no_memory(error, "for an order of arrivals");
     arrivals->rule = rule;
     *out = arrivals;
     return LS_OK;

@@ -109,7 +109,7 @@ int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *
                             schedule->ranks, ls_comm_size(options->comm));
     struct ls_pipeline *pipeline = calloc(1, sizeof *pipeline);
     if (!pipeline)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a pipeline");
+        return ls_no_memory(error, "for a pipeline");
     pipeline->options = *options;
     pipeline->schedule = schedule;
     pipeline->rank = options->comm ? ls_comm_rank(options->comm) : options->rank;

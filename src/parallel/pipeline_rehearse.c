@@ -62,7 +62,7 @@ static int summarise(struct ls_comm *comm, const struct rehearsal *rehearsal, do
     struct report own = rehearsal->report, *all = calloc((size_t)p, sizeof *all);
     own.begin -= barrier_s;
     own.end -= barrier_s;
-    int status = all ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d reports", p);
+    int status = all ? LS_OK : ls_no_memory(error, "for %d reports", p);
     status = ls_comm_agree(comm, status, error);
     if (status == LS_OK)
         status = ls_all_gather(comm, &own, all, sizeof own / sizeof(double), LS_F64, error);
@@ -127,7 +127,7 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
         status = ls_pipeline_new(&options, &arena, &pipeline, error);
     rehearsal.boundary = calloc((size_t)count + 1, sizeof *rehearsal.boundary);
     if (status == LS_OK && !rehearsal.boundary)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a boundary tensor");
+        status = ls_no_memory(error, "for a boundary tensor");
     if (status == LS_OK)
         status = ls_ops_init(&rehearsal.ops, 1, LS_ISA_PLAIN, error);
     status = ls_comm_agree(comm, status, error);

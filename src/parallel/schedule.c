@@ -65,8 +65,7 @@ int parallel_schedule_init(struct ls_schedule *schedule, int ranks, int chunks,
     if (!schedule->first || !schedule->stage_rank || !schedule->stage_chunk ||
         !schedule->rank_stage) {
         ls_schedule_release(schedule);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a schedule of %d stages",
-                            ranks * chunks);
+        return ls_no_memory(error, "for a schedule of %d stages", ranks * chunks);
     }
     if (placement == LS_PLACEMENT_FILE)
         return LS_OK;

@@ -13,16 +13,14 @@ struct place {
 static struct place place_of(const struct ls_schedule *schedule, int rank, int64_t index)
 {
     struct place out;
-    int used = snprintf(out.text, sizeof out.text, "rank %d", rank);
+    snprintf(out.text, sizeof out.text, "rank %d", rank);
     if (schedule->line && index < 0)
-        snprintf(out.text + used, sizeof out.text - (size_t)used, ", line %d",
-                 schedule->line[rank]);
+        ls_string_add(out.text, sizeof out.text, ", ", "line %d", schedule->line[rank]);
     else if (schedule->line && schedule->cell)
-        snprintf(out.text + used, sizeof out.text - (size_t)used, ", line %d, cell %d",
-                 schedule->line[rank], schedule->cell[schedule->first[rank] + index]);
+        ls_string_add(out.text, sizeof out.text, ", ", "line %d, cell %d", schedule->line[rank],
+                      schedule->cell[schedule->first[rank] + index]);
     else if (index >= 0)
-        snprintf(out.text + used, sizeof out.text - (size_t)used, ", action %lld",
-                 (long long)index + 1);
+        ls_string_add(out.text, sizeof out.text, ", ", "action %lld", (long long)index + 1);
     return out;
 }
 
@@ -170,8 +168,7 @@ int parallel_index_init(struct parallel_index *index, const struct ls_schedule *
         index->position[part] = malloc((size_t)cells * sizeof *index->position[part]);
         if (!index->position[part]) {
             parallel_index_release(index);
-            return ls_error_set(error, LS_ENOMEM, "no memory to check %lld actions",
-                                (long long)actions);
+            return ls_no_memory(error, "to check %lld actions", (long long)actions);
         }
         memset(index->position[part], 0xff, (size_t)cells * sizeof *index->position[part]);
     }

@@ -36,9 +36,8 @@ static int times_new(const struct ls_schedule *schedule, const struct ls_schedul
                      double **start, struct ls_error *error)
 {
     *start = malloc((size_t)(schedule->first[schedule->ranks] + 1) * sizeof **start);
-    int status = *start ? ls_schedule_times(schedule, costs, *start, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory to draw a schedule");
-    return status;
+    return *start ? ls_schedule_times(schedule, costs, *start, error)
+                  : ls_no_memory(error, "to draw a schedule");
 }
 
 /* The last end among the ranks shown. */
@@ -154,7 +153,7 @@ int ls_schedule_print(const struct ls_schedule *schedule, const struct ls_schedu
         grid.slots = (int64_t)fmin(end, SLOTS_MAX) + longest + 1;
         grid.line = malloc((size_t)(grid.slots * grid.width));
         if (!grid.line)
-            status = ls_error_set(error, LS_ENOMEM, "no memory to print a schedule");
+            status = ls_no_memory(error, "to print a schedule");
     }
     if (status == LS_OK) {
         int64_t shown = 0;

@@ -309,7 +309,7 @@ int ls_schedule_generate(struct ls_schedule *schedule, enum ls_schedule_kind kin
     free(visit);
     if (builder.failed) {
         ls_schedule_release(schedule);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the schedule of %d ranks", ranks);
+        return ls_no_memory(error, "for the schedule of %d ranks", ranks);
     }
     return LS_OK;
 }

@@ -84,8 +84,7 @@ int ls_schedule_simulate(const struct ls_schedule *schedule, const struct ls_sch
     int status = LS_OK;
     if (!figures->rank || !figures->stage_live_max || !counting.live || !counting.weight ||
         !counting.stage_live)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the figures of %d ranks",
-                              schedule->ranks);
+        status = ls_no_memory(error, "for the figures of %d ranks", schedule->ranks);
     if (status == LS_OK)
         status = walk_once(schedule, costs, &(struct parallel_visit){count, &counting}, error);
     if (status == LS_OK)

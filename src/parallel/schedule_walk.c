@@ -216,8 +216,7 @@ static int walk_init(struct walk *walk, struct ls_error *error)
     walk->limit[PARALLEL_INPUT] = ls_pipeline_gradient_sends(schedule);
     if (walk->rank && walk->done)
         return ls_executor_init(&walk->executor, schedule->ranks, meetings, false, error);
-    return ls_error_set(error, LS_ENOMEM, "no memory to walk through a schedule of %d stages",
-                        schedule->stages);
+    return ls_no_memory(error, "to walk through a schedule of %d stages", schedule->stages);
 }
 
 int parallel_schedule_walk(const struct ls_schedule *schedule, const struct parallel_index *index,

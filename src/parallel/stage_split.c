@@ -92,8 +92,7 @@ int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int
                           .cut = calloc(row * (size_t)stages, sizeof *split.cut)};
     int status = LS_OK;
     if (!split.sum || !split.best || !split.best_of || !split.cut)
-        status =
-            ls_error_set(error, LS_ENOMEM, "no memory to split %lld layers", (long long)layers);
+        status = ls_no_memory(error, "to split %lld layers", (long long)layers);
     if (status == LS_OK) {
         for (int64_t i = 0; i < layers; i++)
             split.sum[i + 1] = split.sum[i] + layer_cost[i];

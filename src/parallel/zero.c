@@ -226,7 +226,7 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
         return status;
     struct ls_zero *zero = calloc(1, sizeof *zero);
     if (!zero)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the layout of parameters");
+        return ls_no_memory(error, "for the layout of parameters");
     zero->options = *options;
     zero->ranks = options->shard_ranks;
     zero->rank = options->shard_rank;
@@ -243,8 +243,7 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
     zero->open_place = zero->open_unit = -1;
     if (!tables_take(zero, options)) {
         ls_zero_free(zero);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the layout of %d tensors",
-                            options->params->count);
+        return ls_no_memory(error, "for the layout of %d tensors", options->params->count);
     }
     zero_layout(zero);
     int operations = 0;

@@ -53,7 +53,7 @@ int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
         return LS_OK;
     zero->copies_swap = calloc(1, sizeof *zero->copies_swap);
     if (!zero->copies_swap)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the buffers of parameters");
+        return ls_no_memory(error, "for the buffers of parameters");
     /* One that is computed with, one that is gathered from or was just left, those that come. */
     int64_t count = ls_min(zero->options.prefetch + 3, LS_SWAP_BUFFERS_MAX);
     ls_swap_init(zero->copies_swap, zero->options.units_tier, (int)count, largest, arena);

@@ -38,7 +38,7 @@ static int swap_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
         return LS_OK;
     zero->swap = calloc(1, sizeof *zero->swap);
     if (!zero->swap)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the buffers of gradients");
+        return ls_no_memory(error, "for the buffers of gradients");
     ls_swap_init(zero->swap, zero->options.regions_tier, BUFFERS, largest, arena);
     zero->swap_bytes = arena->used - start;
     return LS_OK;

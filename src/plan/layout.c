@@ -100,7 +100,7 @@ int ls_layout_segments(const struct ls_layout *layout, int64_t cp_rank,
     *count = ls_segments(tiles, cp);
     *segments = calloc((size_t)*count, sizeof **segments);
     if (!*segments)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of segments");
+        return ls_no_memory(error, "for a list of segments");
     for (int i = 0; i < *count; i++)
         ls_segment(tiles, cp, cp_rank, layout->sequence, i, &(*segments)[i].first,
                    &(*segments)[i].count);

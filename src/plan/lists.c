@@ -12,7 +12,7 @@ enum { ROOM_MIN = 256 };
 
 static int no_memory(struct ls_error *error)
 {
-    return ls_error_set(error, LS_ENOMEM, "no memory for what the ranks of a layout do");
+    return ls_no_memory(error, "for what the ranks of a layout do");
 }
 
 /* ---- ranks that are alike -------------------------------------------------------------------- */

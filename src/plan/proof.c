@@ -14,7 +14,7 @@ int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move
 {
     struct ls_move_proof *proof = *out = calloc(1, sizeof *proof);
     if (!proof)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
+        return ls_no_memory(error, "for the proof of a layout");
     int status = lists_init(&proof->lists, layout, alike, false, error);
     if (status) {
         ls_move_proof_free(proof);

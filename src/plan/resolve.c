@@ -1,10 +1,10 @@
 /* Which layouts a recipe admits. */
 #include "plan/plan_private.h"
 
+#include <lockstep/base/formatted.h>
 #include <lockstep/base/words.h>
 #include <lockstep/plan/groups.h>
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,10 +13,7 @@ enum { RANKS_MAX = 1 << 30 };
 int plan_refuse(struct ls_error *error, const char *key, int64_t value, const char *format, ...)
 {
     char reason[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(reason, format);
     return ls_error_set(error, LS_ELAYOUT, "%s = %ld: %s", key, (long)value, reason);
 }
 
@@ -55,18 +52,16 @@ int ls_layout_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], str
 static void axes_text(const struct ls_layout_keys *keys, const int64_t size[LS_AXES], char *text,
                       size_t bytes)
 {
-    size_t used = 0;
     bool both = keys->dp > 0 && keys->dp_replicate == 0 && keys->dp_shard == 0;
     text[0] = '\0';
-    for (int axis = 0; axis < LS_AXES && used < bytes; axis++) {
+    for (int axis = 0; axis < LS_AXES; axis++) {
         bool data = axis == LS_AXIS_DP_REPLICATE || axis == LS_AXIS_DP_SHARD;
-        if (size[axis] == 1)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%sparallel.%s=%ld", used ? " " : "",
-                                 data && both ? "dp" : ls_axis_name((enum ls_layout_axis)axis),
-                                 (long)size[axis]);
+        if (size[axis] > 1)
+            ls_string_add(text, bytes, " ", "parallel.%s=%ld",
+                          data && both ? "dp" : ls_axis_name((enum ls_layout_axis)axis),
+                          (long)size[axis]);
     }
-    if (used == 0)
+    if (!*text)
         snprintf(text, bytes, "parallel.dp=1");
 }
 
@@ -167,9 +162,7 @@ static int check_sp(const struct ls_layout_request *request, struct ls_layout *l
     layout->sp = false;
     if (asked == 1)
         return ls_error_set(error, LS_ELAYOUT, "parallel.sp = true: %s", why);
-    size_t used = strlen(layout->note);
-    snprintf(layout->note + used, sizeof layout->note - used, "%ssequence parallel is off: %s",
-             used ? "; " : "", why);
+    ls_string_add(layout->note, sizeof layout->note, "; ", "sequence parallel is off: %s", why);
     return LS_OK;
 }
 

@@ -88,7 +88,7 @@ struct ls_simulation {
 
 static int no_memory(struct ls_error *error)
 {
-    return ls_error_set(error, LS_ENOMEM, "no memory to simulate a layout");
+    return ls_no_memory(error, "to simulate a layout");
 }
 
 int ls_simulation_new(const struct ls_layout *layout, const struct ls_pace *pace,

@@ -546,5 +546,5 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
         if (accelerators % ls_max(threads.list[i], 1) == 0)
             add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);
     free(making.cuts.list);
-    return making.full ? ls_error_set(error, LS_ENOMEM, "no memory for a search") : LS_OK;
+    return making.full ? ls_no_memory(error, "for a search") : LS_OK;
 }

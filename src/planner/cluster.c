@@ -101,9 +101,8 @@ static int resolve_link(const struct ls_cluster *cluster, const char *path, char
         return LS_OK;
     }
     char names[LS_CLUSTER_LINKS_MAX * (LS_CLUSTER_NAME_BYTES + 2) + 1] = "";
-    size_t used = 0;
     for (int i = 0; i < cluster->links; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, ", %s", cluster->link[i].name);
+        ls_string_add(names, sizeof names, "", ", %s", cluster->link[i].name);
     return ls_error_set(error, LS_ECONFIG,
                         "%.80s: no such link: expected link.NAME.KEY with inter, intra%s", path,
                         names);

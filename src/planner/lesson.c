@@ -57,12 +57,11 @@ int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_
         if (strcmp(name, lessons[i].name) == 0)
             return LS_OK;
         names[i] = lessons[i].name;
-        size_t used = strlen(all);
-        snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
+        ls_string_add(all, sizeof all, ", ", "%s", names[i]);
     }
     const char *near = ls_nearest(name, names, LESSONS);
-    return ls_error_set(error, LS_ECONFIG, "no lesson %.64s%s%s%s (there are %s)", name,
-                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "", all);
+    return ls_error_set(error, LS_ECONFIG, "no lesson %.64s%s (there are %s)", name,
+                        ls_meant(near, "").text, all);
 }
 
 /* ---- a page ---------------------------------------------------------------------------------- */
@@ -130,8 +129,8 @@ int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *as
                                .text = ask->text,
                                .error = error};
     char *text = page_read(lesson->name);
-    int status = text ? cluster_choose(lesson, &page, &own, error)
-                      : ls_error_set(error, LS_ENOMEM, "no memory for a lesson");
+    int status =
+        text ? cluster_choose(lesson, &page, &own, error) : ls_no_memory(error, "for a lesson");
     if (!status && ask->picture)
         status = lesson_picture_new(&page.picture, error);
     if (!status)
@@ -146,7 +145,7 @@ int ls_lesson_seven(int64_t ranks, int zero, struct ls_config *config, struct ls
 {
     char *page = page_read("memory"), *at = page, keys[512];
     if (!page)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a lesson");
+        return ls_no_memory(error, "for a lesson");
     strsep(&at, "\n");
     snprintf(keys, sizeof keys, "%s batch.global=%ld parallel.dp_shard=%ld parallel.zero=%d",
              strsep(&at, "\n") + strlen("keys "), (long)ranks, (long)ranks, zero);

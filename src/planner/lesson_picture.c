@@ -46,7 +46,7 @@ struct lesson_picture {
 int lesson_picture_new(struct lesson_picture **picture, struct ls_error *error)
 {
     *picture = calloc(1, sizeof **picture);
-    return *picture ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
+    return *picture ? LS_OK : ls_no_memory(error, "for a picture");
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */

@@ -1,8 +1,6 @@
 /* What the formulas of lessons call: closed forms, schedule tables, memory plans, forecasts. */
 #include "planner/lesson_private.h"
 
-#include <lockstep/planner/search.h>
-
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* Measures works: lists of them are replayed by teams of threads that keep all cores busy. */
 #include <lockstep/base/meter.h>
-#include <lockstep/planner/measure.h>
 #include <lockstep/train/recorded.h>
 
 #include "planner/measure_private.h"
@@ -53,14 +52,14 @@ int ls_measure_list_record(const struct ls_config *config, const struct ls_layou
     int status = ls_record_works(config, layout, rank, &recording, &second, error);
     list->order = calloc((size_t)recording.done_count + 1, sizeof *list->order);
     if (!list->order && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the commands of a step");
+        status = ls_no_memory(error, "for the commands of a step");
     for (int64_t i = 0; i < recording.done_count && !status; i++) {
         const struct ls_command command = ls_command_list_get(&both, i);
         if (recording.done[i].at < second)
             continue;
         list->order[list->commands.count] = recording.done[i].work;
         if (!ls_command_list_add(&list->commands, &command))
-            status = ls_error_set(error, LS_ENOMEM, "no memory for the commands of a step");
+            status = ls_no_memory(error, "for the commands of a step");
     }
     ls_command_list_release(&both);
     list->works = recording.works;
@@ -113,9 +112,7 @@ static int course_init(struct course *course, const struct ls_measure *measure,
     course->seconds = calloc((size_t)(course->teams * course->places) + 1, sizeof(double));
     bool fails = !seen || !course->place || !course->seconds;
     free(seen);
-    return fails ? ls_error_set(error, LS_ENOMEM, "no memory to measure %lld commands",
-                                (long long)steps)
-                 : LS_OK;
+    return fails ? ls_no_memory(error, "to measure %lld commands", (long long)steps) : LS_OK;
 }
 
 static void course_release(struct course *course)
@@ -172,7 +169,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status)
         all = calloc((size_t)(rounds * places) + 1, sizeof *all);
     if (!status && !all)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %lld rounds", (long long)rounds);
+        status = ls_no_memory(error, "for %lld rounds", (long long)rounds);
     status = ls_comm_agree(comm, status, error);
     for (int64_t round = 0; round < rounds && !status; round++) {
         status = round_run(course, comm, replay, own, all + round * places, error);
@@ -222,8 +219,7 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
     double *seconds = calloc((size_t)list->count + 1, sizeof *seconds);
     int64_t *times = calloc((size_t)list->count + 1, sizeof *times);
     int status = seconds && times ? ls_measure_works(measure, list, seconds, error)
-                                  : ls_error_set(error, LS_ENOMEM, "no memory for %lld works",
-                                                 (long long)list->count);
+                                  : ls_no_memory(error, "for %lld works", (long long)list->count);
     for (int64_t i = 0; i < list->commands.count && !status; i++)
         if (list->order[i] >= 0)
             times[list->order[i]]++;
@@ -281,7 +277,7 @@ static int row_add(void *list, int64_t *count, const void *row, size_t bytes,
     if (at == end || by(*rows + at, row) != 0) {
         char *grown = realloc(*rows, end + bytes);
         if (!grown)
-            return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)*count);
+            return ls_no_memory(error, "for %lld rows", (long long)*count);
         *rows = grown;
         memmove(grown + at + bytes, grown + at, end - at);
         ++*count;

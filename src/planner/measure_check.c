@@ -1,6 +1,5 @@
 /* Holds the sum of a step's works against the step itself, in turns. */
 #include <lockstep/planner/cost.h>
-#include <lockstep/planner/measure.h>
 #include <lockstep/train.h>
 
 #include "planner/measure_private.h"
@@ -66,7 +65,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     int64_t steps = run->list->commands.count;
     double one[TURNS_MAX];
     double *works = calloc((size_t)(run->turns * steps) + 1, sizeof *works);
-    int status = works ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a check");
+    int status = works ? LS_OK : ls_no_memory(error, "for a check");
     if (!status)
         status = ls_comm_self_new(&self, error);
     if (!status)
@@ -122,7 +121,7 @@ static int check_run(const struct ls_measure *measure, struct check_run *run,
     double *ratio = calloc((size_t)samples, sizeof *ratio);
     int status = LS_OK;
     if (!run->step_s || !run->replay_s || !run->work_s || !ratio)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a check");
+        status = ls_no_memory(error, "for a check");
     if (!status)
         status = ls_world_run(run->teams, team_run, run, error);
     if (!status) {

@@ -1,5 +1,4 @@
 /* Brings together what the hosts of a job measured: medians, who is slow, the network. */
-#include <lockstep/planner/measure.h>
 
 #include "planner/cluster_private.h"
 #include "planner/measure_private.h"
@@ -41,7 +40,7 @@ int ls_measure_host(const struct ls_measure *measure, struct ls_measured_hosts *
     hosts->host = malloc(sizeof *hosts->host);
     hosts->count = hosts->host ? 1 : 0;
     if (!hosts->host)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the figures of a host");
+        return ls_no_memory(error, "for the figures of a host");
     *hosts->host = this_host(measure->cluster, 1);
     return LS_OK;
 }
@@ -118,16 +117,14 @@ static int table_gather(struct table *table, struct ls_cluster *cluster,
     hosts->count = table->count;
     int status = rows_agree(cluster, table->hosts, error);
     if (!status && (!table->own || !table->all || !hosts->host))
-        status =
-            ls_error_set(error, LS_ENOMEM, "no memory for the figures of %d hosts", table->count);
+        status = ls_no_memory(error, "for the figures of %d hosts", table->count);
     status = ls_comm_agree(table->hosts, status, error);
     for (int64_t i = 0; i < table->values && !status; i++)
         table->own[i] = *value_at(cluster, i);
     if (!status)
         status = ls_all_gather(table->hosts, table->own, table->all, table->values, LS_U64, error);
-    if (!status)
-        status = ls_all_gather(table->hosts, &own, hosts->host, sizeof own, LS_U8, error);
-    return status;
+    return status ? status
+                  : ls_all_gather(table->hosts, &own, hosts->host, sizeof own, LS_U8, error);
 }
 
 /* By how much the works of each host take longer, in the middle of all works; and medians in
@@ -140,7 +137,7 @@ static int table_use(const struct table *table, struct ls_cluster *cluster,
     double *ratio = calloc((size_t)(works * table->count) + 1, sizeof *ratio);
     int status = LS_OK;
     if (!one || !ratio)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for medians of %d hosts", table->count);
+        status = ls_no_memory(error, "for medians of %d hosts", table->count);
     for (int64_t i = 0; i < table->values && !status; i++) {
         for (int h = 0; h < table->count; h++)
             one[h] = table->all[h * table->values + i];
@@ -253,7 +250,7 @@ int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *world,
     struct ls_comm *group = NULL;
     int64_t *host = calloc((size_t)size, sizeof *host);
     *hosts = (struct ls_measured_hosts){.count = 0};
-    int status = host ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d ranks", size);
+    int status = host ? LS_OK : ls_no_memory(error, "for %d ranks", size);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = first_there(world, host, error);

@@ -1,6 +1,5 @@
 /* Measures what a machine is: peaks, bandwidth, memory, copies, the disk, links. */
 #include <lockstep/device/tier.h>
-#include <lockstep/planner/measure.h>
 
 #include "planner/cluster_private.h"
 #include "planner/measure_private.h"
@@ -67,7 +66,7 @@ static int cores_measure(const struct ls_measure *measure, struct ls_error *erro
     int cores = measure_cores(measure), status = LS_OK;
     double *values = calloc(4 * (size_t)cores, sizeof *values);
     if (!values)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the rates of %d cores", cores);
+        return ls_no_memory(error, "for the rates of %d cores", cores);
     struct core_run run = {.peak = {values, values + cores, values + 2 * cores},
                            .bytes_s = values + 3 * cores,
                            .bytes = measure->effort.coarse ? COPY_BYTES / 4 : COPY_BYTES,

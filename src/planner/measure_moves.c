@@ -1,5 +1,4 @@
 /* Measures moves: each kind of collective, by ranks and bytes. */
-#include <lockstep/planner/measure.h>
 
 #include "planner/measure_private.h"
 
@@ -180,8 +179,7 @@ static int group_run(struct ls_comm *comm, const struct moves_run *run, struct l
     float *a = calloc(1, (size_t)bytes), *b = calloc(1, (size_t)bytes);
     int status = LS_OK;
     if (!samples || !a || !b)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for two buffers of %lld bytes",
-                              (long long)bytes);
+        status = ls_no_memory(error, "for two buffers of %lld bytes", (long long)bytes);
     status = ls_comm_agree(comm, status, error);
     if (!status)
         samples_init(samples, comm, run, a, b);
@@ -276,7 +274,7 @@ int measure_overlap(struct ls_comm *world, int peer, double *overlap, struct ls_
     double move_s = INFINITY, work_s = INFINITY, both_s = INFINITY, seconds = 0;
     int64_t turns = 1 << 20;
     float *memory = calloc(2, (size_t)message_bytes_least);
-    int status = memory ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for messages");
+    int status = memory ? LS_OK : ls_no_memory(error, "for messages");
     status = ls_comm_agree(world, status, error);
     for (int round = 0; round <= ROUNDS && !status; round++) {
         status = beside(world, peer, memory, 0, &seconds, error);

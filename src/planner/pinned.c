@@ -71,14 +71,12 @@ static void expected_add(const struct axes *axes, int axis, struct ls_error *err
 static int together_refuse(const struct axes *axes, struct ls_error *error)
 {
     char text[256] = "";
-    size_t used = 0;
     int64_t ranks = 1;
     for (int a = 0; a < AXES; a++) {
         bool counted = axes->size[DP] && (a == REPLICATE || a == SHARD);
         if (axes->size[a] <= 1 || counted)
             continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%ld", used ? " x " : "",
-                                 names[a], (long)axes->size[a]);
+        ls_string_add(text, sizeof text, " x ", "%s=%ld", names[a], (long)axes->size[a]);
         ranks *= axes->size[a];
     }
     if (axes->accelerators % ranks == 0)

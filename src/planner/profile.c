@@ -6,7 +6,6 @@
 #include <lockstep/trace.h>
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,7 +231,7 @@ static int traces_take(struct reading *r, struct ls_error *error)
     double(*taken)[VALUES] = steps.count ? calloc((size_t)all, sizeof *taken) : NULL;
     int64_t *numbers = taken ? calloc((size_t)all, sizeof *numbers) : NULL;
     if (!status && steps.count && !numbers)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the traces' steps");
+        status = ls_no_memory(error, "for the traces' steps");
     for (int64_t i = oldest; i < r->count && !status && numbers; i++) {
         int64_t at = i % STEPS_MAX;
         const struct profile_step *step =
@@ -461,34 +460,27 @@ static int most_above(const struct ls_profile *p)
     return most;
 }
 
-static void append(struct ls_profile_verdict *verdict, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void append(struct ls_profile_verdict *verdict, const char *format, ...)
-{
-    size_t used = strlen(verdict->text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(verdict->text + used, sizeof verdict->text - used, format, arguments);
-    va_end(arguments);
-}
-
 struct ls_profile_verdict ls_profile_bottleneck(const struct ls_profile *p)
 {
     struct ls_profile_verdict verdict = {""};
     const char *what = "";
     double most = most_of(p, &what);
     int above = most_above(p);
-    append(&verdict, "The bottleneck is %s, %.0f %% of a step", what,
-           100 * most / p->step.median_s);
+    ls_string_add(verdict.text, sizeof verdict.text, "", "The bottleneck is %s, %.0f %% of a step",
+                  what, 100 * most / p->step.median_s);
     if (what == part_means(LS_PROFILE_COMPUTE) && planned_most(p))
-        append(&verdict, ", by the plan %s most of all", planned_most(p));
+        ls_string_add(verdict.text, sizeof verdict.text, "", ", by the plan %s most of all",
+                      planned_most(p));
     else if (what == part_means(LS_PROFILE_COMPUTE))
-        append(&verdict, " (log.profile=true would tell products from passes over memory)");
+        ls_string_add(verdict.text, sizeof verdict.text, "",
+                      " (log.profile=true would tell products from passes over memory)");
     if (above >= 0)
-        append(&verdict, "; most above the plan: %s, by %.3g ms", ls_profile_part_name(above),
-               1e3 * (p->part[above].median_s - p->part[above].planned_s));
-    append(&verdict, ".");
+        ls_string_add(verdict.text, sizeof verdict.text, "",
+                      "; most above the plan: %s, by %.3g ms", ls_profile_part_name(above),
+                      1e3 * (p->part[above].median_s - p->part[above].planned_s));
+    ls_string_add(verdict.text, sizeof verdict.text, "", ".");
     if (*p->drift)
-        append(&verdict, " Since step %ld the run names: %s.", (long)p->drift_step, p->drift);
+        ls_string_add(verdict.text, sizeof verdict.text, "", " Since step %ld the run names: %s.",
+                      (long)p->drift_step, p->drift);
     return verdict;
 }

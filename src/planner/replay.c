@@ -42,8 +42,7 @@ static int places_find(struct ls_replay *r, struct ls_error *error)
     int64_t room = r->commands.count * LS_OPERANDS_MAX + 1;
     r->places = malloc((size_t)room * sizeof *r->places);
     if (!r->places)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a replay of %lld commands",
-                            (long long)r->commands.count);
+        return ls_no_memory(error, "for a replay of %lld commands", (long long)r->commands.count);
     for (int64_t i = 0; i < r->commands.count; i++) {
         const struct ls_command command = ls_command_list_get(&r->commands, i);
         ls_command_operands(&r->ops.queue, &command, &operands);
@@ -148,8 +147,7 @@ static int commands_copy(struct ls_replay *r, const struct ls_command_list *comm
     for (int64_t i = 0; i < commands->count; i++) {
         const struct ls_command command = ls_command_list_get(commands, i);
         if (!ls_command_list_add(&r->commands, &command))
-            return ls_error_set(error, LS_ENOMEM, "no memory for a replay of %lld commands",
-                                (long long)commands->count);
+            return ls_no_memory(error, "for a replay of %lld commands", (long long)commands->count);
     }
     return LS_OK;
 }
@@ -161,7 +159,7 @@ int ls_replay_new(const struct ls_replay_options *options, const struct ls_comma
     size_t values = 0;
     *out = NULL;
     if (!r)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a replay");
+        return ls_no_memory(error, "for a replay");
     int status = ls_ops_init(&r->ops, options->threads, options->isa, error);
     r->ops.arithmetic = options->arithmetic;
     if (!status)

@@ -57,7 +57,7 @@ int ls_run_plan_make(const struct ls_config *config, int threads, const struct l
     if (!status) {
         stages = (struct stages){&p.layout, calloc((size_t)p.layout.ranks, sizeof(double))};
         if (!stages.seconds)
-            status = ls_error_set(error, LS_ENOMEM, "no memory for a plan");
+            status = ls_no_memory(error, "for a plan");
     }
     if (!status) {
         const struct ls_forecast_ask ask = {.config = &p.config,
@@ -86,7 +86,7 @@ static int moves_slow(struct ls_cluster *cluster, double times, struct ls_measur
     size_t bytes = (size_t)cluster->moves_count * sizeof **moves;
     *moves = malloc(bytes + 1);
     if (!*moves)
-        return ls_error_set(error, LS_ENOMEM, "no memory for measured moves");
+        return ls_no_memory(error, "for measured moves");
     if (bytes)
         memcpy(*moves, cluster->moves, bytes);
     for (int64_t i = 0; i < cluster->moves_count; i++)

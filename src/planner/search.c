@@ -125,9 +125,9 @@ static void keys_write(const struct ls_config *config, char keys[LS_CONFIG_TEXT_
     ls_config_value(config, bucket, value, sizeof value);
     if (!strcmp(value, bucket->initial))
         return;
-    size_t used = strcmp(keys, "one rank") ? strlen(keys) : 0;
-    snprintf(keys + used, LS_CONFIG_TEXT_BYTES - used, "%s%s=%.20s", used ? " " : "", bucket->name,
-             value);
+    if (!strcmp(keys, "one rank"))
+        keys[0] = '\0';
+    ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "%s=%.20s", bucket->name, value);
 }
 
 /* Into the list, in order, in place of one of its kind that is not better; what falls out at the
@@ -540,7 +540,7 @@ static int counts_try(struct searching *s, int64_t accelerators, struct ls_error
     s->search->candidates = all.count;
     s->fits = calloc((size_t)all.families + 1, 1);
     if (!status && !s->fits)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a search");
+        status = ls_no_memory(error, "for a search");
     if (!status && s->options->first)
         status = first_try(s, error);
     if (!status)
@@ -561,7 +561,7 @@ int ls_search_run(const struct ls_search_options *options, struct ls_search *sea
                           .until_s = options->seconds > 0 ? ls_now_s() + options->seconds : 0,
                           .top = (int)ls_max(1, ls_min(options->top, LS_SEARCH_TOP_MAX))};
     *search = (struct ls_search){.plans = calloc((size_t)s.top + 1, sizeof *search->plans)};
-    int status = search->plans ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
+    int status = search->plans ? LS_OK : ls_no_memory(error, "for a search");
     if (!status && accelerators > there)
         status =
             ls_error_set(error, LS_ELAYOUT, "%ld accelerators are asked for: the cluster has %ld",
@@ -572,9 +572,7 @@ int ls_search_run(const struct ls_search_options *options, struct ls_search *sea
         status = refuse(&s, accelerators, error);
     if (!status && !options->exhaustive)
         status = plans_polish(&s, error);
-    if (!status)
-        status = plans_run(&s, error);
-    return status;
+    return status ? status : plans_run(&s, error);
 }
 
 void ls_search_release(struct ls_search *search)
@@ -602,7 +600,7 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
             a == LS_ACCOUNT_PP ? "other stages (bubble)" : ls_account_name((enum ls_account)a);
         parts[a + OWN].s = other->exposed_s[a] - best->exposed_s[a];
     }
-    size_t used = (size_t)snprintf(reason.text, sizeof reason.text, "%.1f %% slower", 100 * slower);
+    snprintf(reason.text, sizeof reason.text, "%.1f %% slower", 100 * slower);
     for (int shown = 0; shown < 2; shown++) {
         int most = 0;
         for (int i = 1; i < LS_ACCOUNTS + OWN; i++)
@@ -610,9 +608,8 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
                 most = i;
         if (parts[most].s < 0.1 * slower * best->step_s || parts[most].s <= 0)
             break;
-        used += (size_t)snprintf(reason.text + used, sizeof reason.text - used,
-                                 "%s %.3g s more %s%s", shown ? "," : ":", parts[most].s,
-                                 most < OWN - 2 ? "" : "waiting for ", parts[most].what);
+        ls_string_add(reason.text, sizeof reason.text, shown ? ", " : ": ", "%.3g s more %s%s",
+                      parts[most].s, most < OWN - 2 ? "" : "waiting for ", parts[most].what);
         parts[most].s = 0;
     }
     return reason;

@@ -255,7 +255,7 @@ int ls_timeline_draw(const struct ls_config *config, const struct ls_cluster *cl
         .config = config, .layout = &layout, .cluster = cluster, .tells = true};
     struct ls_forecast forecast;
     int status = timeline.rows ? ls_config_layout(config, 0, &layout, error)
-                               : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
+                               : ls_no_memory(error, "for a picture");
     if (!status)
         status = ls_forecast_make(&ask, &forecast, error); /* how wide a column is */
     if (!status) {

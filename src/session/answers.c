@@ -66,7 +66,7 @@ int answer_array(struct ls_session *s, const char *name, const char *dtype, int 
         *data = calloc(1, bytes + 1);
     answer->array.data = *data;
     if (!*data && owned)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %s of %zu bytes", name, bytes);
+        return ls_no_memory(error, "for %s of %zu bytes", name, bytes);
     s->array_count++;
     return LS_OK;
 }

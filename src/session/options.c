@@ -107,7 +107,7 @@ static int group_read(const char *group, json_t *values, struct order_keys *keys
         bool fits = ls_list_grow(&keys->word, keys->count, &keys->room, sizeof *keys->word);
         char *word = fits ? word_of(group, key, value) : NULL;
         if (!word)
-            return ls_error_set(error, LS_ENOMEM, "no memory for the keys");
+            return ls_no_memory(error, "for the keys");
         keys->word[keys->count++] = word;
     }
     return LS_OK;

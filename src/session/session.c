@@ -27,8 +27,7 @@ static const struct verb *verb_find(const char *name, struct ls_error *error)
             names[count++] = verb->name;
         }
     const char *near = ls_nearest(name, names, count);
-    ls_error_set(error, LS_EINVAL, "%s: there is no such verb%s%s%s", name,
-                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    ls_error_set(error, LS_EINVAL, "%s: there is no such verb%s", name, ls_meant(near, "").text);
     return NULL;
 }
 
@@ -116,7 +115,7 @@ int ls_session_new(struct ls_session **out, struct ls_error *error)
     struct ls_session *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a session");
+        return ls_no_memory(error, "for a session");
     pthread_mutex_init(&s->lock, NULL);
     ls_condition_init(&s->changed);
     s->process = getpid();
@@ -129,7 +128,7 @@ int ls_session_new(struct ls_session **out, struct ls_error *error)
     }
     s->process = 0; /* it has no thread */
     ls_session_free(s);
-    return ls_error_set(error, LS_ENOMEM, "no memory for a session's thread");
+    return ls_no_memory(error, "for a session's thread");
 }
 
 void ls_session_free(struct ls_session *s)

@@ -165,7 +165,7 @@ static int kept_add(struct ls_session *s, int ranks, struct ls_error *error)
 {
     struct kept *kept = calloc(1, sizeof *kept + (size_t)ranks * sizeof kept->arenas[0]);
     if (!kept)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d ranks", ranks);
+        return ls_no_memory(error, "for %d ranks", ranks);
     kept->ranks = ranks;
     kept->next = s->kept;
     s->kept = kept;

@@ -47,7 +47,7 @@ int tool_answer_text(struct ls_session *s, const char *key, ls_writer *write, co
     int status = ls_text_write(write, context, &text, &bytes, error);
     json_t *value = status ? NULL : json_stringn(text, bytes);
     if (!status && !value)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a text");
+        status = ls_no_memory(error, "for a text");
     if (value)
         answer_set(s, key, value);
     free(text);
@@ -71,7 +71,7 @@ int tool_need_texts(struct ls_session *s, const char *name, const char *expected
     if (!status)
         *texts = malloc((size_t)*count * sizeof **texts);
     if (!status && !*texts)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %d texts", *count);
+        status = ls_no_memory(error, "for %d texts", *count);
     for (int i = 0; i < *count && !status; i++)
         (*texts)[i] = json_string_value(json_array_get(list, (size_t)i));
     return status;

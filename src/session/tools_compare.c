@@ -83,8 +83,7 @@ static int verify_alone(struct ls_session *s, struct ls_error *error)
                                         .told = verified,
                                         .user = &user,
                                         .config = &config};
-    int status =
-        v ? verify_read(s, &request, error) : ls_error_set(error, LS_ENOMEM, "no memory to verify");
+    int status = v ? verify_read(s, &request, error) : ls_no_memory(error, "to verify");
     if (!status)
         status = tool_config(s, false, &config, error);
     if (!status)
@@ -183,7 +182,7 @@ static int diff_alone(struct ls_session *s, struct ls_error *error)
     struct differing *d = calloc(1, sizeof *d);
     bool again = true;
     const struct option options[] = {{"rerun", .flag = &again}, {0}};
-    int status = d ? no_launcher(s, error) : ls_error_set(error, LS_ENOMEM, "no memory to compare");
+    int status = d ? no_launcher(s, error) : ls_no_memory(error, "to compare");
     if (!status)
         status = options_read(&s->order, options, error);
     if (!status)
@@ -264,8 +263,7 @@ static int audit_alone(struct ls_session *s, struct ls_error *error)
     struct order_keys keys = {0};
     struct ls_rerun *again = NULL;
     double bytes;
-    int status =
-        audit ? no_launcher(s, error) : ls_error_set(error, LS_ENOMEM, "no memory to audit");
+    int status = audit ? no_launcher(s, error) : ls_no_memory(error, "to audit");
     if (!status)
         status = request_read(s, &request, &keys, error);
     if (!status)

@@ -1,7 +1,6 @@
 /* The verbs convert, import, report and prepare: files of other programs, pages, token stores. */
 #include "session/tools.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/chat.h>
 #include <lockstep/compare/report.h>
 #include <lockstep/convert.h>

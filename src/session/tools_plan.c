@@ -350,9 +350,7 @@ static int layout_alone(struct ls_session *s, struct ls_error *error)
     int status = tool_config(s, true, &config, error);
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
-    if (!status)
-        status = layout_answer(s, &config, &layout, error);
-    return status;
+    return status ? status : layout_answer(s, &config, &layout, error);
 }
 
 const struct verb verbs_plan[] = {

@@ -173,7 +173,7 @@ static int ids_decode(struct rank *rank, const json_t *list, struct ls_text *tex
 {
     size_t count = json_array_size(list);
     int32_t *ids = calloc(count + 1, sizeof *ids);
-    int status = ids ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %zu ids", count);
+    int status = ids ? LS_OK : ls_no_memory(error, "for %zu ids", count);
     for (size_t i = 0; i < count && !status; i++) {
         const json_t *id = json_array_get(list, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||

@@ -1,7 +1,6 @@
 /* Verbs of a run: open, steps, what is read of it, close. */
 #include "session/tools.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/config/inputs.h>
 
 #include <stdlib.h>

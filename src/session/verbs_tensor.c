@@ -99,11 +99,9 @@ static json_t *param_json(const struct rank *rank, const struct ls_param *param,
                                     : json_pack("[I,I]", (json_int_t)param->live_rows,
                                                 (json_int_t)param->global_cols);
     for (int i = 0; i < spec->mesh.axis_count; i++)
-        if (ls_placement_cuts(spec->placement[i])) {
-            size_t used = strlen(placement);
-            snprintf(placement + used, sizeof placement - used, "%s%s on %s", used ? ", " : "",
-                     ls_placement_text(spec->placement[i], one), spec->mesh.name[i]);
-        }
+        if (ls_placement_cuts(spec->placement[i]))
+            ls_string_add(placement, sizeof placement, ", ", "%s on %s",
+                          ls_placement_text(spec->placement[i], one), spec->mesh.name[i]);
     bool trained = rank->trainer && !param->frozen;
     enum ls_dtype act = rank->trainer ? rank->session->config.numerics.precision
                                       : ls_finished_dtype(rank->finished);
@@ -152,7 +150,7 @@ static int full_get(struct rank *rank, const struct held *held, void **full, str
     if (held->here) {
         size_t bytes = ls_dtype_bytes(held->tensor.spec.dtype);
         *full = malloc((size_t)ls_dtensor_count(&held->tensor.spec) * bytes + 1);
-        status = *full ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a whole tensor");
+        status = *full ? LS_OK : ls_no_memory(error, "for a whole tensor");
         status = ls_comm_agree(group, status, error);
         if (!status)
             status = ls_mesh_comms_init(&comms, &held->tensor.spec.mesh, group, error);
@@ -251,7 +249,7 @@ static int view_add(struct ls_session *s, const struct asked *asked, const struc
             view = &s->views[i];
     int64_t room = s->view_room;
     if (!view && !ls_list_grow(&s->views, s->view_count, &room, sizeof *s->views))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a view");
+        return ls_no_memory(error, "for a view");
     s->view_room = (int)room;
     if (!view) {
         view = &s->views[s->view_count++];
@@ -330,7 +328,7 @@ static int tensor_write(struct rank *rank, struct held *held, int source, const 
             ls_dtensor_count(&held->tensor.spec) * (int64_t)ls_dtype_bytes(held->tensor.spec.dtype);
     char *all = status ? NULL : calloc(1, (size_t)bytes + 1);
     if (!status && !all)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a whole tensor");
+        status = ls_no_memory(error, "for a whole tensor");
     status = ls_comm_agree(rank->world, status, error);
     if (!status && full)
         memcpy(all, full, (size_t)live);

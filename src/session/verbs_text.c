@@ -48,7 +48,7 @@ static int lines_write(const void *list, FILE *file, struct ls_error *error)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         if (json_dumpf(json_array_get(list, i), file, JSON_COMPACT | JSON_ENCODE_ANY))
-            return ls_error_set(error, LS_ENOMEM, "no memory for texts");
+            return ls_no_memory(error, "for texts");
         fputc('\n', file);
     }
     return LS_OK;
@@ -74,7 +74,7 @@ static int prompts_list(const struct order *order, json_t **out, struct ls_error
         json_array_append_new(*out, whole ? prompt : json_pack("{s:o}", "prompt", prompt));
     }
     if (!status && json_array_size(*out) < count)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
+        status = ls_no_memory(error, "for prompts");
     if (!status && count == 0)
         status = ls_error_set(error, LS_EINVAL, "generate: expected at least one prompt");
     return status;
@@ -272,7 +272,7 @@ int generate_run(struct rank *rank, struct ls_error *error)
     texts.count = prompts.count * asked.samples;
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);
     if (!status && !texts.list)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for texts");
+        status = ls_no_memory(error, "for texts");
     status = ls_comm_agree(rank->world, status, error);
     const struct ls_generation generation = {.prompts = &prompts,
                                              .tokens = asked.tokens,
@@ -327,7 +327,7 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
     struct ls_scored *texts = calloc((size_t)count + 1, sizeof *texts);
     float *logprobs = calloc((size_t)(2 * count * tokens) + 1, sizeof *logprobs);
     if (!texts || !logprobs)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %lld texts", (long long)count);
+        status = ls_no_memory(error, "for %lld texts", (long long)count);
     for (int64_t i = 0; i < count && !status; i++)
         texts[i] = (struct ls_scored){
             .ids = (const int32_t *)ids->data + i * tokens,

@@ -193,7 +193,7 @@ int state_hash_agree(const struct ls_state *state, int64_t step, const struct st
     int ranks = ls_comm_size(ls_state_world(state));
     struct claim *claims = calloc((size_t)ranks, sizeof *claims);
     if (!claims && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
+        status = ls_no_memory(error, "for %d digests", ranks);
     status = ls_comm_agree(ls_state_world(state), status, error);
     for (int set = 0; set < state->layout->set_count; set++) {
         const struct comparison copies = {g[ls_set_group(set, LS_GROUP_COPIES)], &held->all[set],

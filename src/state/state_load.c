@@ -2,8 +2,6 @@
  * them, whatever layout wrote these. */
 #include "state/state_private.h"
 
-#include <lockstep/ckpt.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

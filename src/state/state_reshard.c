@@ -116,7 +116,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
         return status;
     }
     if (!c.piece)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to copy a checkpoint");
+        status = ls_no_memory(error, "to copy a checkpoint");
     ls_layout_coordinates(of->layout, c.rank, at);
     ls_layout_layers(of->layout, at[LS_AXIS_PP], held, NULL);
     if (!status)

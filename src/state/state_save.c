@@ -1,8 +1,6 @@
 /* Saving: each rank writes its share of the state from where it lies. */
 #include "state/state_private.h"
 
-#include <lockstep/ckpt.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -118,9 +116,7 @@ int state_listing_init(struct state_listing *list, const struct state_of_rank *o
                 entry_add(list, of, i, array, &rows[i]);
     }
     free(rows);
-    return there ? LS_OK
-                 : ls_error_set(error, LS_ENOMEM, "no memory for the %zu tensors of a checkpoint",
-                                most);
+    return there ? LS_OK : ls_no_memory(error, "for the %zu tensors of a checkpoint", most);
 }
 
 /* Read once, then taken from the core's own cache. */
@@ -189,11 +185,11 @@ static int part_write(struct ls_state *state, struct ls_checkpoint_writer *check
 
 void state_layout_text(const struct ls_layout *layout, char *text, size_t bytes)
 {
-    size_t used = 0;
+    text[0] = '\0';
     for (int axis = 0; axis < LS_AXES; axis++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s=%ld ",
-                                 ls_axis_name((enum ls_layout_axis)axis), (long)layout->size[axis]);
-    snprintf(text + used, bytes - used, "zero=%d", layout->zero);
+        ls_string_add(text, bytes, " ", "%s=%ld", ls_axis_name((enum ls_layout_axis)axis),
+                      (long)layout->size[axis]);
+    ls_string_add(text, bytes, " ", "zero=%d", layout->zero);
 }
 
 int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,
@@ -201,7 +197,7 @@ int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *check
 {
     size_t arrays = 1 + (size_t)ls_optimizer_states_most(&state->optimizer.config);
     struct state_share *written = calloc(arrays * (size_t)state->params->count, sizeof *written);
-    int status = written ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for what is saved");
+    int status = written ? LS_OK : ls_no_memory(error, "for what is saved");
     for (int part = LS_CKPT_MODEL; part <= LS_CKPT_OPTIMIZER && !status; part++)
         status = part_write(state, checkpoint, (enum ls_checkpoint_part)part, beside, held, written,
                             error);

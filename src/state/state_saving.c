@@ -111,7 +111,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     struct ls_saving *saving = calloc(1, sizeof *saving);
     struct ls_digest position;
     int status = saving ? state_about(state, hash, &saving->about, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory to save the state");
+                        : ls_no_memory(error, "to save the state");
     LS_ASSERT(!state->saving && (hash || !stored));
     *out = NULL;
     if (saving) {

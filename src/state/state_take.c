@@ -40,7 +40,7 @@ static int tables_make(const struct ls_state *state, struct zero_tables *tables,
         .units_away = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units_away)};
     if (!tables->regions_away || !tables->units_away) {
         tables_release(tables);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
+        return ls_no_memory(error, "for the list of parameters");
     }
     for (int i = 0; i < params->unit_count; i++)
         tables->units_away[i] = block_goes(state, LS_OFFLOAD_PARAMETERS, params->units[i].layer);
@@ -130,7 +130,7 @@ static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct
     size_t start = arena->used;
     state->slices = calloc((size_t)count + 1, sizeof *state->slices);
     if (!state->slices)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors", count);
+        return ls_no_memory(error, "for the tables of %d tensors", count);
     for (int i = 0; i < count; i++) {
         const struct ls_param *param = &state->params->list[i];
         struct ls_zero *zero = ls_state_zero(state, param->unit);

@@ -191,7 +191,7 @@ static int put_smooth(const struct place *place, const struct ls_curve *curve,
     size_t count = curve->series.count;
     double *work = malloc((3 * count + 2) * sizeof *work);
     if (!work)
-        return ls_error_set(error, LS_ENOMEM, "no memory to smooth %zu points", count);
+        return ls_no_memory(error, "to smooth %zu points", count);
     put_line(place, &curve->series, curve->colour, "ls-curve ls-faint", "");
     struct ls_series means = {curve->series.x, work + 2 * count + 2, count};
     smooth(place->panel, &curve->series, work, means.y);

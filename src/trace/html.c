@@ -1,8 +1,8 @@
 /* Pages: their style, and elements with escaped text. */
+#include <lockstep/base/formatted.h>
 #include <lockstep/trace/html.h>
 #include <lockstep/trace/picture.h>
 
-#include <stdarg.h>
 #include <string.h>
 
 /* Text and back are those of pictures. Contrast of text is 4.5 to 1 or more in both. */
@@ -125,10 +125,7 @@ void ls_html_section_end(FILE *file)
 void ls_html_print(FILE *file, const char *element, const char *classes, const char *format, ...)
 {
     char text[4096];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(text, format);
     fprintf(file, "<%s%s%s%s>", element, classes ? " class=\"" : "", classes ? classes : "",
             classes ? "\"" : "");
     ls_picture_xml(file, text);
@@ -182,10 +179,7 @@ static void cell_end(struct ls_html_table *table)
 void ls_html_cell(struct ls_html_table *table, const char *format, ...)
 {
     char text[4096];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(text, format);
     cell_begin(table);
     ls_picture_xml(table->file, text);
     cell_end(table);

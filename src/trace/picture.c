@@ -1,10 +1,10 @@
 /* What pictures are made of: text, lines, colours and scales. */
+#include <lockstep/base/formatted.h>
 #include <lockstep/trace/picture.h>
 
 #include "trace/text.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,10 +119,7 @@ void ls_picture_text(FILE *file, const char *classes, double x, double y, const 
                      const char *format, ...)
 {
     char text[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(text, format);
     fprintf(file, "<text class=\"%s\"", classes);
     put_attribute(file, "x", x);
     put_attribute(file, "y", y);

@@ -21,7 +21,7 @@ int ls_trace_new(struct ls_trace **out, int rank, const char *role, size_t event
         return ls_error_set(error, LS_EINVAL, "a trace needs room for at least one event");
     if (!ls_size_mul(event_count, sizeof(struct trace_event), &bytes) ||
         !ls_size_add(bytes, sizeof(struct ls_trace), &bytes) || !(*out = calloc(1, bytes)))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a trace of %zu events", event_count);
+        return ls_no_memory(error, "for a trace of %zu events", event_count);
     (*out)->rank = rank;
     (*out)->capacity = event_count;
     for (int key = 0; key < LS_TRACE_KEYS; key++)
@@ -131,7 +131,7 @@ int ls_trace_group(struct ls_trace *trace, const char *name, const int *ranks, i
     struct trace_group *added = &trace->groups[trace->group_count];
     added->ranks = malloc((size_t)size * sizeof *added->ranks);
     if (!added->ranks)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a group of %d ranks", size);
+        return ls_no_memory(error, "for a group of %d ranks", size);
     memcpy(added->ranks, ranks, (size_t)size * sizeof *added->ranks);
     added->size = size;
     snprintf(added->name, sizeof added->name, "%s", name);

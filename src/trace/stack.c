@@ -74,8 +74,7 @@ static int columns_make(struct drawing *d, struct ls_error *error)
     d->columns = (int)ls_min(d->stack->count, d->width - LEFT - RIGHT);
     d->shown = calloc((size_t)d->columns * 3, sizeof *d->shown);
     if (!d->shown)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a picture of %ld moments",
-                            (long)d->stack->count);
+        return ls_no_memory(error, "for a picture of %ld moments", (long)d->stack->count);
     d->lowest = d->shown + d->columns;
     envelope(d, d->shown, d->lowest + d->columns, 1);
     envelope(d, d->lowest, d->lowest + d->columns, -1);

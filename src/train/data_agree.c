@@ -41,8 +41,7 @@ static int listing_make(const struct ls_training_data *data, const struct ls_tok
     }
     if (file && valid)
         store_list(file, "data.valid", valid);
-    return file && !fclose(file) ? LS_OK
-                                 : ls_error_set(error, LS_ENOMEM, "no memory for a list of stores");
+    return file && !fclose(file) ? LS_OK : ls_no_memory(error, "for a list of stores");
 }
 
 /* text = the line that begins at `at` of a listing, "nothing more" behind the last. Returns where
@@ -84,7 +83,7 @@ static int lists_compare(const struct listing *mine, bool differs, struct ls_com
         return status;
     char *text = calloc(1, (size_t)bytes + 1);
     if (!text)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a list of stores");
+        status = ls_no_memory(error, "for a list of stores");
     else if (first)
         memcpy(text, mine->text, mine->bytes);
     status = ls_comm_agree(world, status, error);

@@ -21,13 +21,13 @@ int ls_trainer_digests_enable(struct ls_trainer *t, struct ls_error *error)
                                 "the tensors of workers' steps have no digests");
     struct tensor_digests *d = calloc(1, sizeof *d);
     int status = d ? ls_params_init(&d->whole, &t->config.model, &t->numerics, NULL, error)
-                   : ls_error_set(error, LS_ENOMEM, "no memory for tensor digests");
+                   : ls_no_memory(error, "for tensor digests");
     if (!status) {
         d->layers = (int)t->config.model.layers + 2;
         d->count = 2 * d->layers + d->whole.count;
         d->list = calloc((size_t)d->count, sizeof *d->list);
         if (!d->list)
-            status = ls_error_set(error, LS_ENOMEM, "no memory for tensor digests");
+            status = ls_no_memory(error, "for tensor digests");
     }
     t->digests = d;
     return ls_comm_agree(t->world, status, error);
@@ -128,9 +128,7 @@ int digests_finish(struct ls_trainer *t, struct ls_error *error)
         return LS_OK;
     int status = gradients_note(t, error);
     status = ls_comm_agree(t->world, status, error);
-    if (status)
-        return status;
-    return ls_all_reduce_u64(t->world, (uint64_t *)d->list, 2 * d->count, error);
+    return status ? status : ls_all_reduce_u64(t->world, (uint64_t *)d->list, 2 * d->count, error);
 }
 
 int ls_trainer_digest_count(const struct ls_trainer *t)
@@ -154,8 +152,6 @@ void ls_trainer_digest(const struct ls_trainer *t, int i, char *name, size_t byt
     else
         snprintf(name, bytes, "%s, block %d (h.%d)", what, layer - 1, layer - 1);
     /* Where both run: which stage of this layout computes it. */
-    if (i < 2 * d->layers && t->layout.stages > 1) {
-        size_t used = strlen(name);
-        snprintf(name + used, bytes - used, ", stage %d", ls_layout_stage(&t->layout, layer));
-    }
+    if (i < 2 * d->layers && t->layout.stages > 1)
+        ls_string_add(name, bytes, ", ", "stage %d", ls_layout_stage(&t->layout, layer));
 }

@@ -1,8 +1,8 @@
 /* What drifts in a run: the samples of all ranks against each other and against a plan. */
+#include <lockstep/base/formatted.h>
 #include <lockstep/base/median.h>
 #include <lockstep/train/drift.h>
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,12 +57,9 @@ static void found(struct judging *j, struct ls_drift drift, const char *format, 
     struct ls_drift *to = &j->drifts[drift.kind];
     if (to->found && to->above >= drift.above)
         return;
-    va_list arguments;
     drift.found = true;
     *to = drift;
-    va_start(arguments, format);
-    vsnprintf(to->text, sizeof to->text, format, arguments);
-    va_end(arguments);
+    LS_FORMAT(to->text, format);
 }
 
 /* ---- the kinds ------------------------------------------------------------------------------- */
@@ -192,7 +189,7 @@ static int planned_set(struct judging *j, struct ls_error *error)
         return LS_OK;
     struct ls_stage_cost *costs = calloc((size_t)j->layout->stages, sizeof *costs);
     if (!costs)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the costs of stages");
+        return ls_no_memory(error, "for the costs of stages");
     ls_layout_stage_costs(j->layout, costs);
     for (int64_t s = 0; s < j->layout->stages; s++)
         j->planned_s[j->layout->stage_rank[s]] +=
@@ -215,7 +212,7 @@ int ls_drift_judge(const struct ls_layout *layout, const struct ls_drift_sample 
                         .drifts = drifts};
     memset(drifts, 0, LS_DRIFT_KINDS * sizeof *drifts);
     if (!room)
-        return ls_error_set(error, LS_ENOMEM, "no memory to compare ranks");
+        return ls_no_memory(error, "to compare ranks");
     j.stage_s = room + layout->ranks;
     j.low_s = j.stage_s + stages;
     j.planned_s = j.low_s + stages;

@@ -23,7 +23,7 @@ int drift_watch_open(struct drift_watch *w, const struct ls_trainer *t, struct l
     w->plan.stage_s = calloc((size_t)t->layout.size[LS_AXIS_PP], sizeof(double));
     int status = w->window && w->sorted && w->all && w->hosts && w->plan.stage_s
                      ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory to watch for drift");
+                     : ls_no_memory(error, "to watch for drift");
     status = ls_comm_agree(w->world, status, error);
     gethostname(host, sizeof host - 1);
     return status ? status

@@ -4,7 +4,6 @@
 #include "train/workers.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/trace.h>
 
 #include <stdio.h>
 #include <string.h>

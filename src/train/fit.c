@@ -161,15 +161,14 @@ static struct changes_text changes_name(const struct ls_config *config,
     struct changes_text out;
     struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
     int count = ls_memory_changes(config, layout, world, limit, changes);
-    size_t used = 0;
     snprintf(out.text, sizeof out.text,
-             "no change of memory.recompute, memory.offload, parallel.zero and batch.micro is "
-             "enough; %s",
+             count ? "enough would be "
+                   : "no change of memory.recompute, memory.offload, parallel.zero and batch.micro "
+                     "is enough; %s",
              what_else);
-    for (int i = 0; i < count && used < sizeof out.text; i++)
-        used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%s (%s)",
-                                 i ? ", or " : "enough would be ", changes[i].keys,
-                                 ls_bytes((double)changes[i].bytes).text);
+    for (int i = 0; i < count; i++)
+        ls_string_add(out.text, sizeof out.text, i ? ", or " : "", "%s (%s)", changes[i].keys,
+                      ls_bytes((double)changes[i].bytes).text);
     return out;
 }
 

@@ -4,8 +4,6 @@
 
 #include <lockstep/base/words.h>
 
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +58,7 @@ static int given_new(struct ls_trainer *t, struct ls_error *error)
         return LS_OK;
     }
     given_free(g);
-    return ls_error_set(error, LS_ENOMEM, "no memory for a batch that is given");
+    return ls_no_memory(error, "for a batch that is given");
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
@@ -208,7 +206,7 @@ static int answer_open(struct ls_trainer *t, struct ls_error *error)
     int64_t most = t->layout.ramp.full * t->layout.numerics.leaf_sequences;
     if (!g->answer)
         g->answer = calloc((size_t)(most * t->config.data.sequence), sizeof *g->answer);
-    return g->answer ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for log-probabilities");
+    return g->answer ? LS_OK : ls_no_memory(error, "for log-probabilities");
 }
 
 int given_admit(struct ls_trainer *t, const struct ls_given_batch *batch, struct ls_error *error)

@@ -44,15 +44,12 @@ bool ls_members_parse(const char *text, int workers, bool *in)
 
 void ls_members_text(const bool *in, int workers, char *text, size_t bytes)
 {
-    size_t used = 0;
     *text = '\0';
     for (int i = 0, end; i < workers; i = end) {
         for (end = i + 1; end < workers && in[end] == in[i]; end++)
             ;
-        if (!in[i] || used >= bytes)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, end - i > 1 ? "%s%d-%d" : "%s%d",
-                                 used ? "," : "", i, end - 1);
+        if (in[i])
+            ls_string_add(text, bytes, ",", end - i > 1 ? "%d-%d" : "%d", i, end - 1);
     }
 }
 

@@ -34,7 +34,7 @@ static int change_add(struct members *m, const struct change *change, struct ls_
 {
     struct change *more = realloc(m->changes, (m->count + 1) * sizeof *more);
     if (!more)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of workers");
+        return ls_no_memory(error, "for the list of workers");
     m->changes = more;
     more[m->count++] = *change;
     return LS_OK;
@@ -278,7 +278,7 @@ int members_open(struct workers *w, struct ls_error *error)
 {
     w->membership = calloc(1, sizeof *w->membership);
     if (!w->membership)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of workers");
+        return ls_no_memory(error, "for the list of workers");
     w->membership->workers = w->count;
     return LS_OK;
 }

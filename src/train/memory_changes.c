@@ -1,6 +1,5 @@
 /* What of a layout can be changed so that it takes less memory: the variants are planned, and those
  * that fit are named, the cheapest in time first. */
-#include <lockstep/base/words.h>
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
@@ -56,8 +55,7 @@ static bool put(struct variants *v, const char *assignment, char *text, size_t b
     ls_config_value(&v->changed, key, before, sizeof before);
     LS_ASSERT(!ls_config_set(&v->changed, assignment, NULL));
     ls_config_value(&v->changed, key, after, sizeof after);
-    size_t used = strlen(text);
-    snprintf(text + used, bytes - used, "%s%s", used ? " " : "", assignment);
+    ls_string_add(text, bytes, " ", "%s", assignment);
     return strcmp(before, after) != 0;
 }
 

@@ -26,8 +26,7 @@ static int points_visit(void *user, const struct ls_memory_moment *moment, struc
     struct points *p = user;
     for (int band = 0; band < BANDS; band++) {
         if (!ls_list_grow(&p->values[band], p->count, &p->room[band], sizeof *p->values[band]))
-            return ls_error_set(error, LS_ENOMEM, "no memory to draw %ld moments",
-                                (long)p->count + 1);
+            return ls_no_memory(error, "to draw %ld moments", (long)p->count + 1);
         p->values[band][p->count] = 0;
     }
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
@@ -60,11 +59,10 @@ struct legend {
 static struct legend legend_of(const struct points *p, int band, const char *unit)
 {
     struct legend legend = {""};
-    size_t used = 0;
     for (int kind = band; kind < LS_MEMORY_KINDS && band_of(kind) == band; kind++)
-        used += (size_t)snprintf(legend.text + used, sizeof legend.text - used, "%s%s %.2f %s",
-                                 kind > band ? ", " : "", ls_memory_name((enum ls_memory_kind)kind),
-                                 (double)p->most.bytes[kind] / p->unit, unit);
+        ls_string_add(legend.text, sizeof legend.text, ", ", "%s %.2f %s",
+                      ls_memory_name((enum ls_memory_kind)kind),
+                      (double)p->most.bytes[kind] / p->unit, unit);
     return legend;
 }
 

@@ -198,7 +198,7 @@ static int received_find(struct timeline *t, const struct ls_action *actions, in
     t->received = calloc((size_t)count + 1, sizeof *t->received);
     if (!when || !t->received) {
         free(when);
-        return ls_error_set(t->error, LS_ENOMEM, "no memory for a rank's timeline");
+        return ls_no_memory(t->error, "for a rank's timeline");
     }
     for (int64_t i = 0; i < count; i++) {
         int64_t *times = when[schedule->stage_chunk[actions[i].stage] * t->micro_batches +
@@ -252,7 +252,7 @@ static int walk(struct timeline *t)
     t->now.bytes[LS_MEMORY_ACTIVATIONS] = ls_model_passing_bytes(measured->memory.model);
     t->gathered = calloc((size_t)measured->params.unit_count + 1, sizeof *t->gathered);
     int status = t->gathered ? received_find(t, actions, count)
-                             : ls_error_set(t->error, LS_ENOMEM, "no memory for a rank's timeline");
+                             : ls_no_memory(t->error, "for a rank's timeline");
     for (int kind = LS_MEMORY_PARAMETERS; kind <= LS_MEMORY_OPTIMIZER; kind++)
         t->now.bytes[kind] = measured->plan.bytes[kind];
     t->now.bytes[LS_MEMORY_GRADIENTS] = 0;

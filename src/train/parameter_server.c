@@ -47,7 +47,7 @@ int server_open(struct ls_trainer *t, struct ls_error *error)
     int64_t times[WORKERS_MAX];
     struct ls_arrival_rule rule = {w->count, (int32_t)t->config.async.staleness};
     if (!s)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
+        return ls_no_memory(error, "for a parameter server");
     s->lost = -1;
     s->ticket = calloc(workers, sizeof *s->ticket);
     s->given = calloc(workers, sizeof *s->given);
@@ -60,7 +60,7 @@ int server_open(struct ls_trainer *t, struct ls_error *error)
     s->calls = calloc(workers * w->note_size, sizeof *s->calls);
     if (!s->ticket || !s->given || !s->renewed || !s->pairs || !s->pushes || !s->pushed ||
         !s->order || !s->callers || !s->calls)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
+        return ls_no_memory(error, "for a parameter server");
     for (int k = 0; k < w->each; k++)
         s->pushes[k].note = s->pushed + (size_t)k * w->note_size;
     int status = ls_clocks_init(&s->clocks, rule, error);

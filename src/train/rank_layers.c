@@ -14,7 +14,7 @@ int part_init(struct train_part *part, const struct ls_layout *layout, int64_t p
     part->chunk_first = calloc(layers, sizeof *part->chunk_first);
     if (!part->chunks || !part->held || !part->chunk_first) {
         part_release(part);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of layers");
+        return ls_no_memory(error, "for a list of layers");
     }
     ls_layout_layers(layout, pp_rank, part->held, part->chunk_first);
     part->head = part->held[layers - 1];

@@ -86,8 +86,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
         return status;
     memory->weights = calloc((size_t)params->unit_count + 1, sizeof *memory->weights);
     if (!memory->weights)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d layers",
-                            params->unit_count);
+        return ls_no_memory(error, "for the tables of %d layers", params->unit_count);
     size_t start = arena->used;
     status = stage_take(r, arena, memory, error);
     bytes[LS_MEMORY_COMMUNICATION] += arena->used - start;
@@ -132,12 +131,11 @@ const char *ls_memory_name(enum ls_memory_kind kind)
 struct ls_tiers_text ls_memory_tiers_text(const struct ls_memory_plan *plan)
 {
     struct ls_tiers_text out = {""};
-    size_t used = 0;
     for (int kind = LS_TIER_HOST; kind < LS_TIER_KINDS; kind++)
         if (plan->tiers[kind] > 0)
-            used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%s %s",
-                                     used ? ", " : "", ls_tier_name((enum ls_tier_kind)kind),
-                                     ls_bytes((double)plan->tiers[kind]).text);
+            ls_string_add(out.text, sizeof out.text, ", ", "%s %s",
+                          ls_tier_name((enum ls_tier_kind)kind),
+                          ls_bytes((double)plan->tiers[kind]).text);
     return out;
 }
 
@@ -166,7 +164,7 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
     out->unit_count = units_count(config);
     out->units = calloc((size_t)out->unit_count, sizeof *out->units);
     if (!status && !out->units)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for units of state");
+        status = ls_no_memory(error, "for units of state");
     if (out->units)
         units_init(out->units, out->unit_count, &borrowed, config, &out->outer);
     struct memory_request request = {.config = config,

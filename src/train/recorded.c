@@ -41,7 +41,7 @@ static int record(const struct course *course, int64_t rank, struct ls_recording
     ls_trainer_free(t);
     ls_comm_free(world);
     if (!status && recording->incomplete)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to record what a rank does");
+        status = ls_no_memory(error, "to record what a rank does");
     return status;
 }
 
@@ -261,7 +261,7 @@ static int rehearsal_record(struct meeting *meeting, int rank, int size,
     meeting->ops.queue.watch = NULL;
     ls_comm_free(comm);
     if (!status && recording->incomplete)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to record where matrices meet");
+        status = ls_no_memory(error, "to record where matrices meet");
     return status;
 }
 
@@ -301,7 +301,7 @@ static int course_init(struct course *course, int64_t **leaves, const struct ls_
     course->leaves = *leaves;
     course->begins = calloc((size_t)steps, sizeof *course->begins);
     if (!*leaves || !course->begins)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of %d steps", steps);
+        return ls_no_memory(error, "for a list of %d steps", steps);
     for (int64_t n = 0; (n = ls_ramp_next(&layout->ramp, n));)
         (*leaves)[course->steps++] = n;
     (*leaves)[course->steps++] = layout->ramp.full;

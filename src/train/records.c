@@ -98,7 +98,7 @@ int records_open(struct records *records, const struct ls_trainer *trainer,
     records->data_seen = calloc((size_t)trainer->data.count + 1, sizeof *records->data_seen);
     int status = resumed ? LS_OK : records_set_aside(path, log, error);
     if (!status && !records->data_seen)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the records of a run");
+        status = ls_no_memory(error, "for the records of a run");
     if (!status)
         status = metrics_open(records, path, first_step, error);
     if (!status && trainer->config.log.tensorboard)

@@ -613,12 +613,11 @@ static void late(const struct ls_running *run, struct ls_error *error)
 {
     struct ls_error ignored = {0};
     const struct ls_config *config = run->config;
-    size_t used = strlen(error->text);
     if (ls_comm_size(run->world) == 1)
         return;
     if (!ls_run_late(config->train.out, run->world, error, &ignored))
-        snprintf(error->text + used, sizeof error->text - used,
-                 ". The last operations of the ranks are in %s/log", config->train.out);
+        ls_string_add(error->text, sizeof error->text, ". ",
+                      "The last operations of the ranks are in %s/log", config->train.out);
     train_late_grace(config->comm.timeout_s);
 }
 
@@ -686,7 +685,7 @@ int ls_run_open(const struct ls_config *config, struct ls_comm *world, const str
 {
     struct ls_running *run = run_alloc(config, world, hooks);
     bool resumed = false;
-    int status = run ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a run");
+    int status = run ? LS_OK : ls_no_memory(error, "for a run");
     *out = NULL;
     status = ls_comm_agree(world, status, error);
     if (status) {

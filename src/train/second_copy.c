@@ -205,7 +205,7 @@ void second_copy_committed(struct second_copy *copy, const char *run_directory, 
     if (!copy)
         return;
     struct job job = {.step = step, .held = calloc((size_t)copy->parts, sizeof(struct ls_held *))};
-    int status = job.held ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory to copy it");
+    int status = job.held ? LS_OK : ls_no_memory(&error, "to copy it");
     snprintf(job.run, sizeof job.run, "%s", run_directory);
     for (int part = 0; part < copy->parts && !status; part++) {
         status = part_path(run, run_directory, part, &error);
@@ -501,7 +501,7 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
         copy->places = calloc((size_t)parts, sizeof(struct ls_place *));
     if (!copy || !copy->places) {
         free(copy);
-        return ls_error_set(error, LS_ENOMEM, "no memory to copy checkpoints");
+        return ls_no_memory(error, "to copy checkpoints");
     }
     copy->parts = parts;
     copy->keep = config->train.keep;

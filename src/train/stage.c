@@ -152,9 +152,8 @@ static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, 
 {
     struct ls_gradient gradient;
     bool head = layer == t->config.model.layers + 1, trains = head && t->params.head_region >= 0;
-    int status = LS_OK;
-    if (trains)
-        status = gradient_begin(t, batch, t->params.head_region, m, &gradient, error);
+    int status =
+        trains ? gradient_begin(t, batch, t->params.head_region, m, &gradient, error) : LS_OK;
     if (!status)
         status = ls_layer_forward(t->memory.model, &t->ops, layer, micro, trains ? &gradient : NULL,
                                   error);
@@ -199,9 +198,7 @@ static int layer_backward_weight(struct ls_trainer *t, const struct train_batch 
     int status = gradient_begin(t, batch, region, m, &gradient, error);
     if (!status)
         status = ls_layer_backward_weight(t->memory.model, &t->ops, layer, micro, &gradient, error);
-    if (!status)
-        status = gradient_end(t, batch, region, m, error);
-    return status;
+    return status ? status : gradient_end(t, batch, region, m, error);
 }
 
 /* What the layer gave up after its forward is made again. */
@@ -234,10 +231,9 @@ static int layer_backward_input(struct ls_trainer *t, int layer, int last,
     if (!status)
         status = ls_layer_backward_input(t->memory.model, &t->ops, layer, micro, error);
     weights_leave(t, layer);
-    if (!status)
-        status = digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, micro,
-                                     ls_model_input_gradient(t->memory.model, layer), error);
-    return status;
+    return status ? status
+                  : digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, micro,
+                                        ls_model_input_gradient(t->memory.model, layer), error);
 }
 
 int stage_backward(struct ls_trainer *t, const struct train_batch *batch,

@@ -50,7 +50,7 @@ static int table_make(const struct memory_request *r, int64_t micro_batches,
     }
     memory->live = (int)ls_max(memory->live, live);
     if (!table->slot || !table->slot[chunks - 1])
-        return ls_error_set(error, LS_ENOMEM, "no memory for a schedule's slots");
+        return ls_no_memory(error, "for a schedule's slots");
     int64_t count;
     const struct ls_action *actions = ls_schedule_actions(&table->schedule, rank, &count);
     for (int64_t i = 0; i < count; i++)
@@ -71,7 +71,7 @@ static int tables_make(const struct memory_request *r, const int64_t *counts, in
     struct stage_tables *tables = memory->tables;
     tables->list = calloc((size_t)count, sizeof *tables->list);
     if (!tables->list)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d schedules", count);
+        return ls_no_memory(error, "for %d schedules", count);
     /* One table is in use at a time, so their buffers lie over each other. */
     size_t mark = arena->used, end = mark;
     int status = LS_OK;
@@ -101,9 +101,7 @@ int stage_take(const struct memory_request *r, struct ls_arena *arena, struct tr
     struct stage_tables *tables = calloc(1, sizeof *tables);
     int64_t *counts = calloc((size_t)r->layout->micro_batches, sizeof *counts);
     memory->tables = tables;
-    int status = tables && counts
-                     ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a run's schedules");
+    int status = tables && counts ? LS_OK : ls_no_memory(error, "for a run's schedules");
     if (!status) {
         tables->chunks = (int)r->layout->chunks;
         status = tables_make(r, counts, counts_of(r, counts), arena, memory, error);

@@ -1,11 +1,9 @@
 /* One optimizer step. ls_trainer_step reads as the sentence at the top of lockstep/train.h; how its
  * parts are cut over ranks and micro-batches is in the functions above it and in stage.c. */
-#include "train/stage.h"
 #include "train/workers.h"
 
 #include <lockstep/base/words.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -583,7 +581,7 @@ static int waiting_begin(struct ls_trainer *t, struct ls_step_report *report,
                          struct ls_error *error)
 {
     struct step_waiting *w = malloc(sizeof *w);
-    int status = w ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a gradient that waits");
+    int status = w ? LS_OK : ls_no_memory(error, "for a gradient that waits");
     status = ls_comm_agree(t->world, status, error);
     if (!status)
         status = step_gradient(t, true, &w->batch, &w->gradient, report, error);

@@ -155,7 +155,7 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
     struct replay *r = calloc(1, sizeof *r);
     struct ls_config config = trainer->config;
     *out = r;
-    int status = r ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a replay");
+    int status = r ? LS_OK : ls_no_memory(error, "for a replay");
     status = ls_comm_agree(world, status, error);
     if (status)
         return status;
@@ -174,9 +174,7 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
         status = trainer_new(&config, &trainer->layout, r->turned, NULL, &r->second, error);
     if (!status)
         status = ls_comm_agree(world, held_look(r, error), error);
-    if (!status)
-        status = state_turn(r, error);
-    return status;
+    return status ? status : state_turn(r, error);
 }
 
 void replay_free(struct replay *replay)
@@ -240,8 +238,7 @@ static int difference_tell(struct replay *r, struct ls_error *error)
     int ranks = ls_comm_size(r->world);
     bool *differs = calloc((size_t)ranks, sizeof *differs);
     all = calloc((size_t)ranks, sizeof *all);
-    int status =
-        all && differs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
+    int status = all && differs ? LS_OK : ls_no_memory(error, "for %d digests", ranks);
     if (!status)
         status = held_digest(r->first->state, &mine.first, error);
     if (!status)

@@ -187,7 +187,7 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     t->loss_sums = calloc((size_t)t->sources + 1, sizeof *t->loss_sums);
     t->source_weights = calloc((size_t)t->sources, sizeof *t->source_weights);
     if (!t->losses || !t->runs || !t->loss_sums || !t->source_weights)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses");
+        return ls_no_memory(error, "for a batch's losses");
     return LS_OK;
 }
 
@@ -391,7 +391,7 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
 {
     *out = NULL;
     struct ls_trainer *t = trainer_alloc(config, world, log);
-    int status = t ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
+    int status = t ? LS_OK : ls_no_memory(error, "for a trainer");
     status = ls_comm_agree(world, status, error);
     if (status)
         goto failed;
@@ -455,7 +455,7 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
     struct ls_trainer *t = trainer_alloc(config, world, NULL);
     *out = t;
     if (!t)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
+        return ls_no_memory(error, "for a trainer");
     t->layout = *layout;
     ls_ops_init_idle(&t->ops, LS_ISA_PLAIN);
     t->rehearses = !recording;

@@ -47,8 +47,7 @@ static int tables_open(struct ls_trainer *t, struct ls_error *error)
     w->source_losses = calloc(steps * sources, sizeof *w->source_losses);
     if (w->mine && w->notes && w->waits && w->reports && w->source_losses)
         return LS_OK;
-    return ls_error_set(error, LS_ENOMEM, "no memory for the reports of %ld steps of workers",
-                        (long)w->interval);
+    return ls_no_memory(error, "for the reports of %ld steps of workers", (long)w->interval);
 }
 
 int workers_open(struct ls_trainer *t, struct ls_error *error)
@@ -58,7 +57,7 @@ int workers_open(struct ls_trainer *t, struct ls_error *error)
         return LS_OK;
     struct workers *w = t->workers = calloc(1, sizeof *w);
     t->state = workers_outer(t);
-    int status = w ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for workers");
+    int status = w ? LS_OK : ls_no_memory(error, "for workers");
     int rank = ls_comm_rank(t->whole), ranks = (int)t->layout.ranks;
     if (w) {
         w->groups = (int)config->parallel.workers;
@@ -112,7 +111,7 @@ int workers_params(struct ls_trainer *t, struct ls_error *error)
     w->fragment = calloc((size_t)count + 1, sizeof *w->fragment);
     w->scales = calloc((size_t)whole.count + 1, sizeof *w->scales);
     if (!w->place || !w->fragment || !w->scales)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
+        status = ls_no_memory(error, "for the list of parameters");
     for (int i = 0; i < count && !status; i++) {
         /* In their order, but for a tied table, which the last stage has behind its layers. */
         int tried = 0;

@@ -101,9 +101,8 @@ int reports_gather(struct ls_trainer *t, struct ls_error *error)
     struct workers *w = t->workers;
     int64_t words = w->interval * w->each * (int64_t)w->note_size;
     int status = ls_all_gather(w->across, w->mine, w->notes, words, LS_U64, error);
-    if (!status)
-        status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
-    return status;
+    return status ? status
+                  : ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
 }
 
 void reports_make(struct ls_trainer *t)

@@ -108,7 +108,7 @@ static int notes_bytes_write(const void *context, FILE *file, struct ls_error *e
     size_t words = notes_count(w, met);
     double *notes = malloc((words + 1) * sizeof *notes);
     if (!notes)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the notes of a worker");
+        return ls_no_memory(error, "for the notes of a worker");
     notes_copy(w, words, met, notes);
     const struct ls_state *outer = workers_outer(t);
     const struct ls_state *unit = w->server ? outer : &t->units[w->worker];
@@ -186,7 +186,7 @@ static int deltas_write(const void *context, FILE *file, struct ls_error *error)
     const size_t bytes = exchange_deltas_bytes(t);
     char *deltas = malloc(bytes + 1);
     if (!deltas)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the deltas of a worker");
+        return ls_no_memory(error, "for the deltas of a worker");
     exchange_deltas_copy(t, t->workers->worker, deltas, true);
     const uint64_t hash = ls_hash64(deltas, bytes, exchange_deltas_hash(t));
     fwrite(deltas, 1, bytes, file);
@@ -483,7 +483,7 @@ static int notes_take(struct ls_trainer *t, struct ls_error *error)
     const size_t most = notes_count(w, true);
     double *notes = calloc(most, sizeof *notes);
     if (!notes)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the notes of workers");
+        return ls_no_memory(error, "for the notes of workers");
     bool sound = true;
     memset(w->mine, 0, (size_t)(w->interval * w->each) * size * sizeof *w->mine);
     memset(w->waits, 0, (size_t)w->all * sizeof *w->waits);

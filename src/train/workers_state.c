@@ -106,9 +106,7 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, bool again,
 {
     const char *folder = t->workers->config.train.out;
     struct ls_run_token token = {0};
-    int status = LS_OK;
-    if (ls_comm_rank(t->world) == 0)
-        status = ls_directory_make(folder, NULL, error);
+    int status = ls_comm_rank(t->world) == 0 ? ls_directory_make(folder, NULL, error) : LS_OK;
     if (!status && !t->workers->kept && ls_comm_rank(t->world) == 0)
         status = ls_kept_write(&t->workers->config, t->tokenizer, false, error);
     if (!again && unit->start == workers_outer(t)->start)
@@ -139,8 +137,7 @@ static int step_note(void *user, const char *directory, struct ls_error *error)
 {
     struct found *found = user;
     if (!ls_list_grow(&found->step, found->count, &found->room, sizeof *found->step))
-        return ls_error_set(error, LS_ENOMEM, "no memory for %ld checkpoints",
-                            (long)found->count + 1);
+        return ls_no_memory(error, "for %ld checkpoints", (long)found->count + 1);
     found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
     return LS_OK;
 }
@@ -162,7 +159,7 @@ static int steps_find(struct ls_trainer *t, const char *run, int root, struct fo
     mine = lists ? found->step : malloc((size_t)found->count * sizeof *mine);
     found->step = mine;
     if (!mine)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld steps", (long)found->count);
+        status = ls_no_memory(error, "for %ld steps", (long)found->count);
     status = ls_comm_agree(t->whole, status, error);
     return status ? status : ls_broadcast(t->whole, found->step, found->count, LS_I64, root, error);
 }

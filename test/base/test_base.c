@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -169,6 +170,45 @@ CASE(test_digest_of_floats_sees_value_place_and_name)
     assert_memory_not_equal(&whole, &changed, sizeof whole);
 }
 
+/* What is there stays, and no more is asked of the system than a few times. */
+CASE(test_bytes_grow)
+{
+    char *bytes = NULL;
+    size_t room = 0, before, grown = 0;
+    assert_true(ls_bytes_grow(&bytes, 0, &room));
+    assert_null(bytes);
+    for (size_t i = 0; i < 100000; i++) {
+        before = room;
+        assert_true(ls_bytes_grow(&bytes, i + 1, &room));
+        assert_true(room > i);
+        grown += room != before;
+        bytes[i] = (char)(i % 127);
+    }
+    for (size_t i = 0; i < 100000; i++)
+        assert_int_equal(bytes[i], i % 127);
+    assert_in_range(grown, 2, 20);
+    before = room;
+    assert_false(ls_bytes_grow(&bytes, SIZE_MAX / 2, &room));
+    assert_int_equal(room, before);
+    assert_int_equal(bytes[99999], 99999 % 127);
+    free(bytes);
+}
+
+CASE(test_strings_are_added)
+{
+    char text[16] = "";
+    ls_string_add(text, sizeof text, ", ", "%d", 1);
+    assert_string_equal(text, "1");
+    ls_string_add(text, sizeof text, ", ", "%s", "two");
+    assert_string_equal(text, "1, two");
+    ls_string_add(text, sizeof text, "", "%c", '!');
+    assert_string_equal(text, "1, two!");
+    ls_string_add(text, sizeof text, " and ", "%s", "three and more");
+    assert_string_equal(text, "1, two! and thr");
+    ls_string_add(text, sizeof text, ", ", "four");
+    assert_string_equal(text, "1, two! and thr");
+}
+
 CASE(test_errors)
 {
     struct ls_error error = {0};
@@ -176,6 +216,10 @@ CASE(test_errors)
     ls_error_prefix(&error, "file %s", "x");
     assert_string_equal(error.text, "file x: bad 3");
     assert_int_equal(ls_error_errno(&error, 28, "writing %s", "y"), LS_ENOSPC);
+    assert_int_equal(ls_no_memory(&error, "for %d ranks", 7), LS_ENOMEM);
+    assert_int_equal(error.code, LS_ENOMEM);
+    assert_string_equal(error.text, "no memory for 7 ranks");
+    assert_int_equal(ls_no_memory(NULL, "for it"), LS_ENOMEM);
     assert_int_equal(ls_exit_code(LS_OK), 0);
     assert_int_equal(ls_exit_code(LS_ECONFIG), 2);
     assert_int_equal(ls_exit_code(LS_ENOTSUP), 22);
@@ -183,6 +227,8 @@ CASE(test_errors)
     const char *keys[] = {"optim.lr", "optim.beta1", "model.layers"};
     assert_string_equal(ls_nearest("optim.lrr", keys, 3), "optim.lr");
     assert_null(ls_nearest("zzzzzz", keys, 3));
+    assert_string_equal(ls_meant("optim.lr", " (none)").text, "; did you mean optim.lr?");
+    assert_string_equal(ls_meant(NULL, " (none)").text, " (none)");
     const char *words[] = {"adamw", "sgd", "lion", "gelu_tanh"};
     assert_null(ls_nearest("muon", words, 4));
     assert_string_equal(ls_nearest("adam", words, 4), "adamw");
@@ -248,6 +294,7 @@ int __wrap_snprintf(char *out, size_t bytes, const char *format, ...)
 CASE(test_escaping_prints_no_character)
 {
     char text[64], shown[64];
+    formats = 0;
     snprintf(text, sizeof text, "caf\xc3\xa9 %d\n\x1b", 7);
     assert_int_equal(formats, 1); /* they are counted */
     formats = 0;

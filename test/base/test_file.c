@@ -335,6 +335,22 @@ CASE_WITH(test_files_are_read_within_bounds, scratch_setup, scratch_teardown)
     expect_unread("/proc/self/maps", 100, LS_EDATA, "expected at most 100 bytes");
 }
 
+/* As much as there is room for, and terminated. */
+CASE_WITH(test_the_head_of_a_file, scratch_setup, scratch_teardown)
+{
+    static const char *const whole[] = {"", "short", "0123456789"};
+    static const char *const head[] = {"", "short", "0123456"};
+    char text[8] = "before";
+    const char *path = scratch_path(*state, "file");
+    assert_false(ls_file_head(path, text, sizeof text));
+    assert_string_equal(text, "before");
+    for (int i = 0; i < 3; i++) {
+        scratch_write(path, whole[i], strlen(whole[i]));
+        assert_true(ls_file_head(path, text, sizeof text));
+        assert_string_equal(text, head[i]);
+    }
+}
+
 /* A pipe into which nobody writes, or somebody who says nothing: both end after LS_FILE_WAIT_S. */
 CASE_WITH(test_silent_pipes_end, scratch_setup, scratch_teardown)
 {

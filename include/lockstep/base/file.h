@@ -125,6 +125,9 @@ int ls_file_open(const char *path, unsigned kinds, int code, int *fd, int64_t *s
  * wrong name, costs no more memory than the limit. */
 int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *bytes,
                  struct ls_error *error);
+/* text = what a small file of the system begins with, at most bytes - 1 of it, terminated. False:
+ * it cannot be opened. */
+bool ls_file_head(const char *path, char *text, size_t bytes);
 /* A whole file, as the system holds it, to be read; bytes are NULL of an empty one. */
 struct ls_mapping {
     const unsigned char *bytes;
