@@ -94,7 +94,7 @@ int ls_lora_targets(enum ls_arch arch, const char *names, uint64_t *targets, str
 {
     const struct parameter *table = matrices_of(arch);
     char known[TARGETS_MAX * (LS_LORA_TARGET_BYTES + 2)], *text = strdup(names), *save = NULL;
-    int status = text ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for names of matrices");
+    int status = text ? LS_OK : ls_no_memory(error, "for names of matrices");
     *targets = 0;
     for (char *word = text ? word_next(text, &save) : NULL; word && !status;
          word = word_next(NULL, &save)) {

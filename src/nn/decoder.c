@@ -98,7 +98,7 @@ static int decoder_new(const struct ls_model_options *options, const struct ls_d
     struct ls_decoder *d = calloc(1, sizeof *d);
     *out = d;
     if (!d)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
+        return ls_no_memory(error, "for the decoder's tables");
     struct decoding *decoding = &d->decoding;
     int64_t width = ls_ceil_div(size->context, LS_ATTENTION_BLOCK);
     decoding->size = *size;
@@ -113,7 +113,7 @@ static int decoder_new(const struct ls_model_options *options, const struct ls_d
     decoding->tables = calloc(texts * (size_t)width, sizeof *decoding->tables);
     if (!text_blocks_init(&decoding->blocks, size->sequences, width, decoding->size.blocks) ||
         !decoding->cache || !decoding->runs || !decoding->lengths || !decoding->tables)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
+        return ls_no_memory(error, "for the decoder's tables");
     return buffers_open(d, options, measured, error);
 }
 

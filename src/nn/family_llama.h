@@ -15,6 +15,11 @@ extern const struct ls_gguf_name olmo2_gguf_names[];
 #define LLAMA_BLOCK_NAMES .prefix = "h.%ld.", .elsewhere_prefix = "model.layers.%ld."
 #define LLAMA_NAMES       .prefix = "", .elsewhere_prefix = ""
 
+/* The activation, and the width of the mlp where no key says it. */
+#define LLAMA_SWIGLU                                                                               \
+    .act = LS_ACT_SWIGLU, .acts = 1u << LS_ACT_SWIGLU,                                             \
+    .ffn = {.times = 8, .over = 3, .multiple = 256}
+
 /* Keys of config.json. */
 #define LLAMA_HF_KEYS                                                                              \
     {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},                                       \

@@ -22,9 +22,7 @@ static const struct ls_hf_key hf_keys[] = {
 
 const struct family family_mistral = {
     .about = {.what = "Llama with a sliding window",
-              .act = LS_ACT_SWIGLU,
-              .acts = 1u << LS_ACT_SWIGLU,
-              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              LLAMA_SWIGLU,
               .presets = presets,
               .hf = {.model_type = "mistral",
                      .architecture = "MistralForCausalLM",

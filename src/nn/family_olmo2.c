@@ -57,9 +57,7 @@ const struct ls_gguf_name olmo2_gguf_names[] = {
 
 const struct family family_olmo2 = {
     .about = {.what = "Llama with norms behind attention and mlp, and of q and k",
-              .act = LS_ACT_SWIGLU,
-              .acts = 1u << LS_ACT_SWIGLU,
-              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              LLAMA_SWIGLU,
               .presets = presets,
               .hf = {.model_type = "olmo2",
                      .architecture = "Olmo2ForCausalLM",

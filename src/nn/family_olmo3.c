@@ -27,10 +27,8 @@ static const struct ls_gguf_key gguf_keys[] = {{"attention.sliding_window", "win
 
 const struct family family_olmo3 = {
     .about = {.what = "OLMo 2 with a window in three blocks of four",
-              .act = LS_ACT_SWIGLU,
-              .acts = 1u << LS_ACT_SWIGLU,
+              LLAMA_SWIGLU,
               .window_layers = LS_LAYERS_THREE_OF_FOUR,
-              .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
               .hf = {.model_type = "olmo3",
                      .architecture = "Olmo3ForCausalLM",

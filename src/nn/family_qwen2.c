@@ -29,9 +29,7 @@ static const struct ls_hf_key hf_keys[] = {
 const struct family family_qwen2 = {
     .about = {.what = "Llama with biases of q, k and v",
               .bias = true,
-              .act = LS_ACT_SWIGLU,
-              .acts = 1u << LS_ACT_SWIGLU,
-              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              LLAMA_SWIGLU,
               .presets = presets,
               .hf = {.model_type = "qwen2",
                      .architecture = "Qwen2ForCausalLM",

@@ -55,9 +55,7 @@ static const struct ls_gguf_name gguf_names[] = {
 
 const struct family family_qwen3 = {
     .about = {.what = "Llama with an RMSNorm of each head of q and k",
-              .act = LS_ACT_SWIGLU,
-              .acts = 1u << LS_ACT_SWIGLU,
-              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              LLAMA_SWIGLU,
               .presets = presets,
               .hf = {.model_type = "qwen3",
                      .architecture = "Qwen3ForCausalLM",

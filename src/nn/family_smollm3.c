@@ -30,10 +30,8 @@ static const struct ls_hf_key hf_keys[] = {
 const struct family family_smollm3 = {
     .about = {.what = "Llama without positions in every fourth block",
               .tied = true,
-              .act = LS_ACT_SWIGLU,
-              .acts = 1u << LS_ACT_SWIGLU,
+              LLAMA_SWIGLU,
               .rope_layers = LS_LAYERS_THREE_OF_FOUR,
-              .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
               .hf = {.model_type = "smollm3",
                      .architecture = "SmolLM3ForCausalLM",

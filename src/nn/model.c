@@ -1,7 +1,6 @@
 /* The list of layers: buffers, and who hands what to whom. What the backward of a layer reads is in
  * slots of its own, or, of layers that are offloaded, in a tier: that passes through a few buffers
  * on the device, written behind the forward, read ahead of the backward. */
-#include "nn/model.h"
 #include "nn/step_attention.h"
 
 #include <lockstep/device/swap.h>
@@ -52,7 +51,7 @@ static int away_take(struct ls_model *model, struct ls_arena *arena, struct ls_e
     if (s)
         s->place = calloc((size_t)(layers * slots), sizeof *s->place);
     if (!s || !s->place)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+        return ls_no_memory(error, "for the model's tables");
     size_t largest = 0, mark = arena->used;
     for (int i = 0; i < layers * slots; i++) {
         const struct layer *layer = &model->layers[i / slots];
@@ -242,12 +241,11 @@ static int layers_new(struct ls_model *model, struct ls_error *error)
         layer->kept = calloc(2 * slots, sizeof *layer->kept);
         layer->lives = model->options.check ? calloc(LIVES_MAX, sizeof *layer->lives) : NULL;
         if (!layer->kept || (model->options.check && !layer->lives))
-            return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+            return ls_no_memory(error, "for the model's tables");
         layer->held = layer->kept + slots;
         layer_plan(model, i, layer);
     }
-    return model->layers ? LS_OK
-                         : ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+    return model->layers ? LS_OK : ls_no_memory(error, "for the model's tables");
 }
 
 /* Forward and backward are not under work at the same time: their buffers lie over each other. */
@@ -320,7 +318,7 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
     *out = NULL;
     struct ls_model *model = malloc(sizeof *model);
     if (!model)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+        return ls_no_memory(error, "for the model's tables");
     *model = (struct ls_model){
         .options = *options, .config = *options->config, .numerics = *options->numerics};
     slices_set(model);

@@ -393,7 +393,7 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
     params->regions = calloc((size_t)config->layers + 4, sizeof *params->regions);
     if (!params->list || !params->units || !params->regions) {
         ls_params_release(params);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
+        return ls_no_memory(error, "for the list of parameters");
     }
     for (int layer = 0; layer <= config->layers + 1; layer++)
         if (held(&b, layer))

@@ -206,9 +206,8 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     int status = group_max(walk, &op);
     if (status)
         return status;
-    ls_cross_entropy_sum(run->ops, &op, b->logits, target, b->max, sum, target_logit);
-    if (entropies) /* sum again: of rows without a target, too */
-        ls_entropy_sums(run->ops, &op, b->logits, b->max, sum, product);
+    ls_cross_entropy_sum(run->ops, &op, b->logits, target, b->max, sum, target_logit,
+                         entropies ? product : NULL);
     if (model->tp.size > 1)
         status = ls_all_reduce_start(model->tp.comm, b->sums, (entropies ? 3 : 2) * rows, LS_QUEUED,
                                      LS_HERE, run->error);

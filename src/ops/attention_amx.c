@@ -5,7 +5,7 @@
 #include "ops/attention_kernel.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "ops/gemm_transpose.h"
 
 typedef __m512i half_row;
 #include "ops/kern/attention_pairs.h"
@@ -100,39 +100,6 @@ static inline __m512i row_load(const struct attention_shape *shape,
     return _mm512_maskz_loadu_epi16(mask, (const ls_bf16 *)rows->at + i * rows->ld + d);
 }
 
-/* 16 x 16 transpose of 32-bit elements: row[r] lane c becomes row[c] lane r. */
-static inline __attribute__((always_inline)) void transpose(__m512i row[16])
-{
-    __m512i t[16];
-#pragma GCC unroll 16
-    for (int r = 0; r < 16; r += 2) {
-        t[r] = _mm512_unpacklo_epi32(row[r], row[r + 1]);
-        t[r + 1] = _mm512_unpackhi_epi32(row[r], row[r + 1]);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < 16; r += 4) {
-        row[r] = _mm512_unpacklo_epi64(t[r], t[r + 2]);
-        row[r + 1] = _mm512_unpackhi_epi64(t[r], t[r + 2]);
-        row[r + 2] = _mm512_unpacklo_epi64(t[r + 1], t[r + 3]);
-        row[r + 3] = _mm512_unpackhi_epi64(t[r + 1], t[r + 3]);
-    }
-    /* row[4 q + c] now holds, in 128-bit lane l, rows 4q..4q+3 of column 4l + c. */
-#pragma GCC unroll 16
-    for (int c = 0; c < 4; c++) {
-        t[c] = _mm512_shuffle_i32x4(row[c], row[4 + c], 0x88);
-        t[4 + c] = _mm512_shuffle_i32x4(row[8 + c], row[12 + c], 0x88);
-        t[8 + c] = _mm512_shuffle_i32x4(row[c], row[4 + c], 0xdd);
-        t[12 + c] = _mm512_shuffle_i32x4(row[8 + c], row[12 + c], 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int c = 0; c < 4; c++) {
-        row[c] = _mm512_shuffle_i32x4(t[c], t[4 + c], 0x88);
-        row[8 + c] = _mm512_shuffle_i32x4(t[c], t[4 + c], 0xdd);
-        row[4 + c] = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0x88);
-        row[12 + c] = _mm512_shuffle_i32x4(t[8 + c], t[12 + c], 0xdd);
-    }
-}
-
 /* 16 rows from i on, 32 elements from d on: lane i of out[r] is the pair of elements d + 2r and
  * d + 2r + 1 of row i. */
 static inline __attribute__((always_inline)) void pairs_load(const struct attention_shape *shape,
@@ -142,7 +109,7 @@ static inline __attribute__((always_inline)) void pairs_load(const struct attent
 #pragma GCC unroll 16
     for (int r = 0; r < 16; r++)
         out[r] = row_load(shape, rows, i + r, d);
-    transpose(out);
+    gemm_transpose_words(out);
 }
 
 static void pack_left(const struct attention_shape *shape, const struct attention_rows *rows,
@@ -252,7 +219,7 @@ static void columns_store(const struct attention_shape *shape, const float *sum,
 #pragma GCC unroll 16
             for (int r = 0; r < 16; r++)
                 tile[r] = (__m512i)(vec_load(sum + (d + r) * BLOCK + i) * vec_load(factor + i));
-            transpose(tile);
+            gemm_transpose_words(tile);
             for (int r = 0; r < ls_min(16, out->count - i); r++)
                 row_store(shape, out, i + r, d, (__m512)tile[r]);
         }

@@ -28,10 +28,8 @@ int ops_run(struct ls_queue *queue, const struct ls_command *command, struct ls_
     return LS_OK;
 }
 
-bool ls_command_work(const struct ls_queue *queue, const struct ls_command *command,
-                     struct ls_work *out)
+bool ls_command_work(const struct ls_command *command, struct ls_work *out)
 {
-    (void)queue;
     if (command->op->run != ops_run || !op_of(command)->work)
         return false;
     *out = op_of(command)->work(command->arguments);

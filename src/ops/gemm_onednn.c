@@ -5,7 +5,6 @@
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if DNNL_VERSION_MAJOR != 2

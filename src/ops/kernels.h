@@ -109,13 +109,13 @@ struct embedding_kernels {
 };
 
 /* A loss's command; what an op does not have is NULL. */
-enum loss_op { LOSS_WHOLE, LOSS_MAX, LOSS_SUM, LOSS_FINISH, ENTROPY_SUMS, ENTROPY, LOSS_OPS };
+enum loss_op { LOSS_WHOLE, LOSS_MAX, LOSS_SUM, LOSS_FINISH, ENTROPY, LOSS_OPS };
 struct loss_call {
     const struct loss_kind *kind;
     struct ls_cross_entropy op;
     void *logits;
     const int32_t *target;
-    /* [rows]; beside: logits of targets, or products; out: losses, places, entropies */
+    /* [rows]; beside: logits of targets, or products; out: losses, products, places, entropies */
     float *max, *sum, *beside, *out;
 };
 struct loss_kernels {

@@ -90,12 +90,13 @@ void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op,
 }
 
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                          const int32_t *target, const float *max, float *sum, float *target_logit)
+                          const int32_t *target, const float *max, float *sum, float *target_logit,
+                          float *product)
 {
     static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, LS_WRITES, LOSS_SUM};
     ops_submit(ops, &loss_op,
                &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, target,
-                                   (float *)(uintptr_t)max, sum, target_logit, NULL});
+                                   (float *)(uintptr_t)max, sum, target_logit, product});
 }
 
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
@@ -108,19 +109,6 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
                &(struct loss_call){&kind, *op, logits, target, (float *)(uintptr_t)max,
                                    (float *)(uintptr_t)sum, (float *)(uintptr_t)target_logit,
                                    loss});
-}
-
-void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                     const float *max, float *sum, float *product)
-{
-    static const struct loss_kind kind = {2, 2, LS_READS, LS_READS, LS_WRITES, ENTROPY_SUMS};
-    ops_submit(ops, &loss_op,
-               &(struct loss_call){.kind = &kind,
-                                   .op = *op,
-                                   .logits = (void *)(uintptr_t)logits,
-                                   .max = (float *)(uintptr_t)max,
-                                   .sum = sum,
-                                   .beside = product});
 }
 
 void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,

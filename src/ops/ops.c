@@ -1,5 +1,4 @@
 /* What a rank computes with: threads, kernels, workspace. */
-#include <lockstep/ops.h>
 
 #include "ops/kernels.h"
 

@@ -248,7 +248,7 @@ static void note(void *user, const struct ls_queue *queue, const struct ls_comma
     struct ls_comm_told operation;
     struct ls_tier_told transfer;
     struct ls_work work;
-    if (recording->wants_works && ls_command_work(queue, command, &work))
+    if (recording->wants_works && ls_command_work(command, &work))
         work_note(recording, command, &work, queue->pass);
     else if (ls_comm_command(command, &operation))
         operation_note(recording, &operation);

@@ -1,5 +1,4 @@
 /* The grid of shapes that is measured where no configuration says which ones matter. */
-#include <lockstep/planner/measure.h>
 
 #include "planner/measure_private.h"
 
@@ -48,7 +47,8 @@ static void keep(void *user, const struct ls_queue *queue, const struct ls_comma
     struct grid *grid = user;
     struct ls_measure_list *list = grid->list;
     struct ls_work work;
-    if (!ls_command_work(queue, command, &work))
+    (void)queue;
+    if (!ls_command_work(command, &work))
         return;
     LS_ASSERT(list->commands.count < 4 * WORKS_MAX && list->count < WORKS_MAX);
     list->order[list->commands.count] = grid->work;
@@ -444,7 +444,7 @@ static int list_pick(const struct ls_measure_list *list, const bool *marked,
         out->order[out->commands.count] = list->order[i];
         fails = !ls_command_list_add(&out->commands, &command);
     }
-    return fails ? ls_error_set(error, LS_ENOMEM, "no memory for the grid") : LS_OK;
+    return fails ? ls_no_memory(error, "for the grid") : LS_OK;
 }
 
 /* What is disturbed takes longer, never less: of several measurements the shortest counts. */
@@ -496,7 +496,7 @@ static int grid_record(const struct ls_measure *measure, enum ls_dtype act,
     list->works = calloc(WORKS_MAX, sizeof *list->works);
     list->order = calloc(4 * WORKS_MAX, sizeof *list->order);
     if (!list->works || !list->order)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the grid");
+        return ls_no_memory(error, "for the grid");
     ls_ops_init_idle(&grid.idle, LS_ISA_PLAIN);
     grid.idle.queue.watch = &watch;
     int status = ls_arena_reserve(&grid.addresses, 2 * (grid.ring + OP_BYTES), error);
@@ -507,7 +507,7 @@ static int grid_record(const struct ls_measure *measure, enum ls_dtype act,
     if (!status)
         put_passes(&grid);
     if (!status && grid.incomplete)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the grid");
+        status = ls_no_memory(error, "for the grid");
     ls_arena_release(&grid.addresses);
     return status;
 }

@@ -64,10 +64,9 @@ OP(ls_embedding_backward, (ops, EMBEDDING, AT, &one_row, (struct ls_embedding_sc
 OP(ls_position_backward, (ops, LS_F32, N, AT, &sum, 0, N, AT))
 OP(ls_cross_entropy, (ops, &loss, AT, AT, AT))
 OP(ls_cross_entropy_max, (ops, &loss, AT, AT))
-OP(ls_cross_entropy_sum, (ops, &loss, AT, AT, AT, AT, AT))
+OP(ls_cross_entropy_sum, (ops, &loss, AT, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_finish, (ops, &loss, AT, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_place, (ops, &loss, AT, AT, AT))
-OP(ls_entropy_sums, (ops, &loss, AT, AT, AT, AT))
 OP(ls_entropy, (ops, &loss, AT, AT, AT))
 OP(ls_loss_sum, (ops, LOSS_SUM, AT))
 OP(ls_layernorm_forward, (ops, NORM, AT, AT, AT, AT))
@@ -158,7 +157,6 @@ const struct every_op every_op[] = {
     ENTRY(ls_cross_entropy_sum),
     ENTRY(ls_cross_entropy_finish),
     ENTRY(ls_cross_entropy_place),
-    ENTRY(ls_entropy_sums),
     ENTRY(ls_entropy),
     ENTRY(ls_loss_sum),
     ENTRY(ls_layernorm_forward),

@@ -46,18 +46,20 @@ static void check_entropy(const struct ls_cross_entropy *op, const void *z, cons
 {
     size_t bytes = (size_t)op->rows * sizeof(float);
     float *max = values_new(bytes), *sum = values_new(bytes), *product = values_new(bytes);
-    float *entropy = values_new(bytes);
+    float *entropy = values_new(bytes), *logit = values_new(bytes);
+    int32_t *none = values_new(bytes); /* targets */
+    memset(none, -1, bytes);
     double *want = values_new(2 * bytes);
     for (int64_t r = 0; r < op->rows; r++) {
         struct reference one = {op->vocabulary, (double *)(uintptr_t)z64 + r * op->padded, 0};
         want[r] = reference_entropy(&one);
     }
     ls_cross_entropy_max(&ops_best, op, z, max);
-    ls_entropy_sums(&ops_best, op, z, max, sum, product);
+    ls_cross_entropy_sum(&ops_best, op, z, none, max, sum, logit, product);
     ls_entropy(&ops_best, op, sum, product, entropy);
     /* The sum of a row that is nearly sure is near 1, and rounds by 2^-24. */
     assert_near("entropy", LS_F32, entropy, want, op->rows, 4e-6);
-    free(max), free(sum), free(product), free(entropy), free(want);
+    free(max), free(sum), free(product), free(entropy), free(logit), free(none), free(want);
 }
 
 /* dz has the gradient of the weighted losses; z is the logits. */
@@ -79,8 +81,7 @@ static void check_entropy_gradient(struct ls_cross_entropy op, void *z, const do
                 (op.softcap > 0 ? 1 - pow(one.z[v] / (double)op.softcap, 2) : 1);
     }
     ls_cross_entropy_max(&ops_best, &op, z, max);
-    ls_cross_entropy_sum(&ops_best, &op, z, target, max, sum, logit);
-    ls_entropy_sums(&ops_best, &op, z, max, sum, product);
+    ls_cross_entropy_sum(&ops_best, &op, z, target, max, sum, logit, product);
     op.entropy_weight = entropy_weight;
     op.product = product;
     ls_cross_entropy_finish(&ops_best, &op, z, target, max, sum, logit, loss);
@@ -304,11 +305,12 @@ static void run_split(int ranks, struct ls_cross_entropy op, bool by_tree, char 
     for (int rank = 0; rank < ranks; rank++) {
         struct ls_cross_entropy part = rank_op(op, ranks, rank);
         rank_copy(&part, z, own, false);
-        ls_cross_entropy_sum(&ops_best, &part, own, target, max, sum[rank], at_target[rank]);
-        ls_entropy_sums(&ops_best, &part, own, max, sum[rank], product[rank]);
+        ls_cross_entropy_sum(&ops_best, &part, own, target, max, sum[rank], at_target[rank],
+                             op.entropy_weight ? product[rank] : NULL);
     }
     ranks_add(ranks, by_tree, sum, sums);
-    ranks_add(ranks, by_tree, product, products);
+    if (op.entropy_weight)
+        ranks_add(ranks, by_tree, product, products);
     op.product = op.entropy_weight ? products : NULL;
     ranks_add(ranks, by_tree, at_target, logit);
     for (int rank = 0; rank < ranks; rank++) {
@@ -417,12 +419,15 @@ static void entropy_split(int ranks, const struct ls_cross_entropy *op, bool by_
                           float entropy[ROWS])
 {
     float max[ROWS], sum[RANKS_MAX][ROWS], product[RANKS_MAX][ROWS], sums[ROWS], products[ROWS];
+    float logit[ROWS];
+    int32_t none[ROWS]; /* targets */
+    memset(none, -1, sizeof none);
     char *own = values_new((size_t)(ROWS * PADDED) * ls_dtype_bytes(op->act));
     ls_cross_entropy_max(&ops_best, op, z, max);
     for (int rank = 0; rank < ranks; rank++) {
         struct ls_cross_entropy part = rank_op(*op, ranks, rank);
         rank_copy(&part, z, own, false);
-        ls_entropy_sums(&ops_best, &part, own, max, sum[rank], product[rank]);
+        ls_cross_entropy_sum(&ops_best, &part, own, none, max, sum[rank], logit, product[rank]);
     }
     ranks_add(ranks, by_tree, sum, sums);
     ranks_add(ranks, by_tree, product, products);

@@ -18,7 +18,7 @@ static void told_begin(void *user, const struct ls_queue *queue, const struct ls
 {
     struct told *told = user;
     struct ls_work work;
-    if (!ls_command_work(queue, command, &work))
+    if (!ls_command_work(command, &work))
         return;
     assert_int_equal(queue->pass, LS_WORK_PASS_NONE); /* nobody said */
     if (told->begun != told->ended)
@@ -37,7 +37,8 @@ static void told_end(void *user, const struct ls_queue *queue, const struct ls_c
 {
     struct told *told = user;
     struct ls_work work;
-    if (!ls_command_work(queue, command, &work))
+    (void)queue;
+    if (!ls_command_work(command, &work))
         return;
     assert_int_equal(told->ended, told->begun - 1);
     assert_true(work_same(&work, &told->work[told->ended]));
@@ -132,7 +133,6 @@ static const struct {
     {"ls_cross_entropy_sum", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
     {"ls_cross_entropy_place", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
     {"ls_cross_entropy_finish", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, 2 * N *N *F},
-    {"ls_entropy_sums", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, 2 * N *N *F},
     {"ls_entropy", LS_WORK_LOSS, LS_F32, N, 1, 1, CONVENTION, 3 * N *F},
     {"ls_layernorm_forward", LS_WORK_NORM, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
     {"ls_rmsnorm_forward", LS_WORK_NORM, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},

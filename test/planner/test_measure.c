@@ -29,7 +29,8 @@ struct told {
 static void tell(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
     struct told *told = user;
-    told->count += ls_command_work(queue, command, &told->work);
+    (void)queue;
+    told->count += ls_command_work(command, &told->work);
 }
 
 static void assert_tells(struct ls_replay *replay, int64_t i, const struct ls_work *work)

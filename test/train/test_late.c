@@ -115,7 +115,7 @@ static int kept_run(struct ls_error *error)
     for (int64_t i = 0; i < kept.count && !status; i++) {
         const struct ls_command command = ls_command_list_get(&kept, i);
         struct ls_work work;
-        if (!forgets || !ls_command_work(used, &command, &work) || work.kind != LS_WORK_UPDATE)
+        if (!forgets || !ls_command_work(&command, &work) || work.kind != LS_WORK_UPDATE)
             status = ls_command_run(used, &command, error);
     }
     return status;

@@ -24,7 +24,7 @@ struct ls_cross_entropy {
      * * H[r], with H the entropy of the row (below): scale * -entropy_weight * p * (log p + H) is
      * added to it. Only ls_cross_entropy_finish takes these. NULL: each is 0. */
     const float *entropy_weight;
-    const float *product; /* [rows] with entropy_weight: W of ls_entropy_sums, of all ranks */
+    const float *product; /* [rows] with entropy_weight: of ls_cross_entropy_sum, of all ranks */
 };
 /* Local. The whole vocabulary is here: first is 0 and vocabulary at most padded. */
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
@@ -38,14 +38,17 @@ void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, voi
  *   ls_cross_entropy_max     max[r] = the largest logit here, -inf for none  -> maximum
  *   ls_cross_entropy_sum     sum[r] = sum of exp(z - max) here               -> tree over ranks
  *                            target_logit[r] = z[r, target[r]], 0 elsewhere  -> sum (one is not 0)
+ *                            product[r] = sum of (z - max) exp(z - max)      -> tree over ranks
  *   ls_cross_entropy_finish  loss[r], and with scale != 0 the gradient of the columns here
  *
- * target holds entries of the whole vocabulary, or -1. max, sum, target_logit, loss [rows]; loss is
- * the same on every rank. Local. */
+ * target holds entries of the whole vocabulary, or -1. max, sum, target_logit, product, loss
+ * [rows]; loss is the same on every rank. product is for entropies, and then sum is of rows without
+ * a target, too; NULL: none is wanted. Local. */
 void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           float *max);
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                          const int32_t *target, const float *max, float *sum, float *target_logit);
+                          const int32_t *target, const float *max, float *sum, float *target_logit,
+                          float *product);
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss);
@@ -53,18 +56,10 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
  * maximum over ranks is that of the whole vocabulary. place [rows]. Local. */
 void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
                             const void *logits, const float *max, float *place);
-/* Entropy of a row's distribution p = exp(z - max) / S, minus the sum of p log p: with W = sum of
- * (z - max) exp(z - max) it is log S - W / S, and both terms are 0 or more.
- *
- *   ls_cross_entropy_max                                                    -> maximum
- *   ls_entropy_sums    sum[r] = S and product[r] = W of the columns here    -> tree over ranks
- *   ls_entropy         entropy[r], in nats
- *
- * Sums are in the order of ls_cross_entropy, so they have its bits over any cut of the vocabulary.
- * A logit of -inf adds nothing; rows whose loss is not finite have an entropy that is not either,
- * whatever their target. max, sum, product, entropy [rows]. Local. */
-void ls_entropy_sums(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
-                     const float *max, float *sum, float *product);
+/* entropy[r], in nats, of a row's distribution p = exp(z - max) / sum: minus the sum of p log p is
+ * log sum - product / sum, and both terms are 0 or more. It has the same bits over any cut of the
+ * vocabulary. A logit of -inf adds nothing; rows whose loss is not finite have an entropy that is
+ * not either, whatever their target. sum, product, entropy [rows]. Local. */
 void ls_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, const float *sum,
                 const float *product, float *entropy);
 /* What a loss is made of, [sequences, tiles, tokens] each. */

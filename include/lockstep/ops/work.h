@@ -48,9 +48,8 @@ struct ls_work {
      * the op has them: exponentials count as one. */
     double flops, bytes;
 };
-/* Local. What the command computes when the queue of a struct ls_ops runs it. False: it is none of
- * an op, or computes so little that nobody counts it. */
-bool ls_command_work(const struct ls_queue *queue, const struct ls_command *command,
-                     struct ls_work *out);
+/* Local. What the command computes. False: it is none of an op, or computes so little that nobody
+ * counts it. */
+bool ls_command_work(const struct ls_command *command, struct ls_work *out);
 
 #endif

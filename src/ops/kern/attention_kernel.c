@@ -1,6 +1,5 @@
 /* Attention on pairs of blocks in float32, for either act; see attention_kernel.h. Compiled once
  * per instruction set. Legend: i query, j key, d of head dim, all within a block; P = padded. */
-#include "ops/attention_kernel.h"
 
 #include "ops/kern/attention_scores.h"
 #include "ops/kern/half.h"

@@ -12,7 +12,6 @@
 #if defined(__AVX512F__)
 #include "ops/gemm_transpose.h"
 #elif defined(__AVX2__)
-#include <immintrin.h>
 #endif
 
 #if defined(__AVX512F__)

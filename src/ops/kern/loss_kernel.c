@@ -33,8 +33,10 @@ static float row_max(enum ls_dtype act, const void *z, int64_t from, int64_t cou
     return lane[0];
 }
 
-/* What a sum over the vocabulary adds up: e = exp(z - max), or (z - max) e. */
-enum summand { OF_POWERS, OF_PRODUCTS };
+/* Sums over the vocabulary: of e = exp(z - max), and of (z - max) e where these are asked for. */
+struct sums {
+    float powers, products;
+};
 
 /* 0 where e is: z may be -inf. */
 static void products_of(const float *z, float max, int64_t n, float *power)
@@ -44,35 +46,39 @@ static void products_of(const float *z, float max, int64_t n, float *power)
 }
 
 /* Over one tile. */
-static float tile_sum(enum summand summand, enum ls_dtype act, const void *z, int64_t from,
-                      int64_t count, float max)
+static struct sums tile_sums(enum ls_dtype act, const void *z, int64_t from, int64_t count,
+                             float max, bool products)
 {
-    float buffer[BLOCK], power[BLOCK], lane[LANES] = {0};
+    float buffer[BLOCK], power[BLOCK], lane[LANES] = {0}, product_lane[LANES] = {0};
     for (int64_t at = 0; at < count; at += BLOCK) {
         int64_t n = block_length(at, count);
         const float *in = block_read(act, z, from + at, n, buffer);
         for (int64_t i = 0; i < n; i++)
             power[i] = math_exp_nonpositive(in[i] - max);
-        if (summand == OF_PRODUCTS)
-            products_of(in, max, n, power);
         lanes_add(lane, power, n);
+        if (products) {
+            products_of(in, max, n, power);
+            lanes_add(product_lane, power, n);
+        }
     }
-    return lanes_sum(lane);
+    return (struct sums){lanes_sum(lane), products ? lanes_sum(product_lane) : 0.0f};
 }
 
 /* Tiles by the tree. */
-static float row_sum(enum summand summand, const struct ls_cross_entropy *op, const void *z,
-                     int64_t from, float max)
+static struct sums row_sums(const struct ls_cross_entropy *op, const void *z, int64_t from,
+                            float max, bool products)
 {
-    float stack[64];
+    struct sums stack[64];
     int top = 0;
     int64_t tile_width = op->padded / op->tiles, columns = columns_of(op);
     for (int64_t tile = 0; tile < op->tiles; tile++) {
         int64_t at = tile * tile_width;
         int64_t count = ls_max(0, ls_min(tile_width, columns - at));
-        stack[top++] = tile_sum(summand, op->act, z, from + at, count, max);
-        for (int merges = ops_tree_merges(tile, op->tiles); merges > 0; merges--, top--)
-            stack[top - 2] += stack[top - 1];
+        stack[top++] = tile_sums(op->act, z, from + at, count, max, products);
+        for (int merges = ops_tree_merges(tile, op->tiles); merges > 0; merges--, top--) {
+            stack[top - 2].powers += stack[top - 1].powers;
+            stack[top - 2].products += stack[top - 1].products;
+        }
     }
     return stack[0];
 }
@@ -181,7 +187,7 @@ static void whole(const struct loss_call *c, int64_t begin, int64_t end)
             continue;
         }
         float max = row_max(op->act, c->logits, from, columns_of(op));
-        float sum = row_sum(OF_POWERS, op, c->logits, from, max);
+        float sum = row_sums(op, c->logits, from, max, false).powers;
         float target_logit = row_target(op, c->logits, from, c->target[row]);
         c->out[row] = row_finish(op, c->logits, row, c->target[row], max, sum, target_logit);
     }
@@ -197,8 +203,13 @@ static void sum_of(const struct loss_call *c, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
         int64_t from = row * c->op.padded, target = c->target[row];
-        c->sum[row] = target < 0 ? 0.0f : row_sum(OF_POWERS, &c->op, c->logits, from, c->max[row]);
+        struct sums sums = {0};
+        if (target >= 0 || c->out)
+            sums = row_sums(&c->op, c->logits, from, c->max[row], c->out != NULL);
+        c->sum[row] = sums.powers;
         c->beside[row] = row_target(&c->op, c->logits, from, target);
+        if (c->out)
+            c->out[row] = sums.products;
     }
 }
 
@@ -209,15 +220,6 @@ static void finish(const struct loss_call *c, int64_t begin, int64_t end)
         c->out[row] = target < 0 ? row_ignored(&c->op, c->logits, row * c->op.padded)
                                  : row_finish(&c->op, c->logits, row, target, c->max[row],
                                               c->sum[row], c->beside[row]);
-    }
-}
-
-static void entropy_sums(const struct loss_call *c, int64_t begin, int64_t end)
-{
-    for (int64_t row = begin; row < end; row++) {
-        int64_t from = row * c->op.padded;
-        c->sum[row] = row_sum(OF_POWERS, &c->op, c->logits, from, c->max[row]);
-        c->beside[row] = row_sum(OF_PRODUCTS, &c->op, c->logits, from, c->max[row]);
     }
 }
 
@@ -232,5 +234,4 @@ const struct loss_kernels KERNEL(loss_kernels) = {.of = {[LOSS_WHOLE] = whole,
                                                          [LOSS_MAX] = max_of,
                                                          [LOSS_SUM] = sum_of,
                                                          [LOSS_FINISH] = finish,
-                                                         [ENTROPY_SUMS] = entropy_sums,
                                                          [ENTROPY] = entropy}};
