@@ -9,6 +9,7 @@
 #include <lockstep/device/tier.h>
 #include <lockstep/net.h>
 #include <lockstep/ops.h>
+#include <lockstep/train/peak.h>
 
 #include <hwloc.h>
 #include <isa-l.h>
@@ -259,13 +260,23 @@ static void doctor_libraries(struct doctor *doctor)
     show_io_uring();
 }
 
-/* Runs matrix products: what training stands on must work, and this is how fast it goes. */
+/* Runs matrix products: what training stands on must work, and this is how fast it goes. A rate
+ * that is given is not measured, as in runs. */
 static void doctor_speed(struct doctor *doctor)
 {
     puts("\nSpeed (one large matrix product, all threads)");
     struct ls_ops ops;
     struct ls_error error = {0};
-    int status = ls_ops_init(&ops, omp_get_max_threads(), ls_isa_best(), &error);
+    double given;
+    int status = ls_peak_given(&given, &error);
+    if (status || given > 0) {
+        if (status)
+            doctor_problem(doctor, error.text, "unset LOCKSTEP_PEAK_FLOPS");
+        else
+            doctor_row("not measured", "%.0f GFLOP/s by LOCKSTEP_PEAK_FLOPS", given / 1e9);
+        return;
+    }
+    status = ls_ops_init(&ops, omp_get_max_threads(), ls_isa_best(), &error);
     if (status) {
         doctor_problem(doctor, error.text, "free some memory, or use another machine");
         return;

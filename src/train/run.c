@@ -2,9 +2,9 @@
 #include "train/run_private.h"
 #include "train/workers.h"
 
-#include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
 #include <lockstep/interop.h>
+#include <lockstep/train/peak.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -447,15 +447,9 @@ static int peak_measure(struct ls_running *run, struct ls_error *error)
 static int peak_given(struct ls_running *run, struct ls_error *error)
 {
     struct ls_trainer *t = run->trainer;
-    const char *given = getenv("LOCKSTEP_PEAK_FLOPS");
-    int status = LS_OK;
-    if (!given || !*given)
+    int status = ls_peak_given(&t->peak_flops, error);
+    if (!status && t->peak_flops == 0)
         events_peak_name(t);
-    else if (!ls_figure_read(LS_FIGURE_FLOPS, given, &t->peak_flops) || t->peak_flops <= 0)
-        status = ls_error_set(error, LS_ECONFIG,
-                              "LOCKSTEP_PEAK_FLOPS = %s: expected the rate of this machine in "
-                              "FLOP/s, as in 2e11 or 200G; unset it to have the rate measured",
-                              given);
     status = ls_comm_agree(t->world, status, error);
     int64_t flops = (int64_t)t->peak_flops; /* it may be set for some ranks alone */
     if (!status)

@@ -142,9 +142,10 @@ CASE(test_output_that_nobody_reads)
 
 CASE(test_doctor)
 {
-    static const char *const words[] = {"Training can run here", "instruction sets", "oneDNN"};
+    static const char *const words[] = {"Training can run here", "instruction sets", "oneDNN",
+                                        "\n  fp32 ", "\n  bf16 "};
     static char output[PROGRAM_OUTPUT_BYTES];
-    assert_int_equal(program_run("", "doctor", output), 0);
+    assert_int_equal(program_run("LOCKSTEP_PEAK_FLOPS=", "doctor", output), 0);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         assert_non_null(strstr(output, words[i]));
 }
@@ -153,11 +154,15 @@ CASE(test_doctor_sees_what_is_wrong)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(
-        program_run("ulimit -n 64; PATH=/nowhere LOCKSTEP_IO_URING=0", "doctor", output),
+        program_run("ulimit -n 64; LOCKSTEP_PEAK_FLOPS=2e11 PATH=/nowhere LOCKSTEP_IO_URING=0",
+                    "doctor", output),
         ls_exit_code(LS_ENOTSUP));
+    assert_non_null(strstr(output, "200 GFLOP/s by LOCKSTEP_PEAK_FLOPS"));
     assert_non_null(strstr(output, "to fix: ulimit -n 1024"));
     assert_non_null(strstr(output, "to improve: sudo apt-get install"));
     assert_non_null(strstr(output, "not allowed: threads take its place"));
+    program_expect_under("LOCKSTEP_PEAK_FLOPS=fast", "doctor", ls_exit_code(LS_ENOTSUP),
+                         "to fix: unset LOCKSTEP_PEAK_FLOPS");
 }
 
 /* What is offloaded is the part of the optimizer that belongs to matrices: master and two moments,

@@ -430,7 +430,9 @@ CASE(test_a_loss_that_is_not_finite)
 /* The machine's rate, of which a step has a share: measured, or what the environment says. */
 CASE(test_the_rate_is_measured_or_given)
 {
-    expect("LOCKSTEP_PEAK_FLOPS= $L train $C train.out=measured train.steps=1", 0, "hash ");
+    expect("LOCKSTEP_PEAK_FLOPS= $L train $C train.out=measured train.steps=1 "
+           "numerics.precision=bf16",
+           0, "hash ");
     expect("grep -o '\"peak_flops\": [1-9]' measured/metrics.jsonl", 0, "peak_flops");
     expect("LOCKSTEP_PEAK_FLOPS=2.5e10 $L train $C train.out=given train.steps=1", 0, "hash ");
     /* A run that goes on takes what it measured before, of the same threads alone. */
@@ -438,7 +440,8 @@ CASE(test_the_rate_is_measured_or_given)
            "7000000000000000/' "
            "again/metrics.jsonl && cp -r again of_two && sed -i 's/\"peak_of\": \"/&two /' "
            "of_two/metrics.jsonl && export LOCKSTEP_PEAK_FLOPS= && for run in again of_two; do "
-           "$L train $C train.out=$run train.steps=1 train.extend=1 train.resume=auto || exit 1; "
+           "$L train $C train.out=$run train.steps=1 train.extend=1 train.resume=auto "
+           "numerics.precision=bf16 || exit 1; "
            "done",
            0, "hash ");
     expect("grep -c '\"peak_flops\": 7000000000000000' again/metrics.jsonl", 0, "2");
