@@ -501,17 +501,44 @@ static int64_t more_needed(struct searching *s, int64_t accelerators, struct ls_
     return 0;
 }
 
+/* The next number of accelerators, in steps of `by`, that the recipe admits a layout for; 0: none
+ * of the cluster's. */
+static int64_t admitted_next(const struct searching *s, int64_t accelerators, int64_t by)
+{
+    int64_t there = s->options->cluster->hosts * s->options->cluster->accelerators;
+    for (int64_t n = accelerators + by; n >= 1 && n <= there; n += by) {
+        struct candidates all = {0};
+        int status = candidates_add(s->options, n, &all, NULL);
+        bool found = all.count > 0;
+        free(all.list);
+        if (status || found)
+            return status ? 0 : n;
+    }
+    return 0;
+}
+
+static int admits_none(const struct searching *s, int64_t accelerators, struct ls_error *error)
+{
+    int64_t fewer = admitted_next(s, accelerators, -1), more = admitted_next(s, accelerators, 1);
+    char nearest[96] = "";
+    if (fewer > 0 && more > 0)
+        snprintf(nearest, sizeof nearest, ", but for %ld and %ld", (long)fewer, (long)more);
+    else if (fewer + more > 0)
+        snprintf(nearest, sizeof nearest, ", but for %ld", (long)(fewer + more));
+    return ls_error_set(error, LS_ELAYOUT,
+                        "the recipe admits no layout for %ld accelerators%s: their number has to "
+                        "be a product of stages, leaves, numerics.seq_tiles and numerics.tp_tiles "
+                        "that divide the model and batch.global",
+                        (long)accelerators, nearest);
+}
+
 static int refuse(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     struct ls_search *search = s->search;
     bool none = search->candidates == 0 || !*search->least_keys;
     int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
     if (none && !status)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "the recipe admits no layout for %ld accelerators: their number has to "
-                            "be a product of stages, leaves, numerics.seq_tiles and "
-                            "numerics.tp_tiles that divide the model and batch.global",
-                            (long)accelerators);
+        return admits_none(s, accelerators, error);
     if (status)
         return status;
     search->least_accelerators = more_needed(s, accelerators, NULL);

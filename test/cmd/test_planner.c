@@ -211,6 +211,9 @@ CASE(test_refuses)
     program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
                    "4096",
                    13, "the cluster has 2048");
+    program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
+                   "1000",
+                   13, "no layout for 1000 accelerators, but for 992 and 1024: ");
 }
 
 /* Context parallel is named where sequences are too few for the accelerators, with what the recipe
