@@ -206,6 +206,9 @@ static void time_print(const struct ls_forecast *f)
     part("waits for samples", f->samples_exposed_s, f);
     part("done before the slowest rank", f->idle_s, f);
     part("in all", f->step_s, f);
+    if (f->slowest > 1)
+        printf("  the slowest of %s sets the pace: it takes %.1f %% longer than the mean\n",
+               ls_counted(f->ranks * f->accelerators, "accelerator").text, 100 * (f->slowest - 1));
 }
 
 /* What of them the network brings: bytes a second that keep a step from waiting. */
@@ -322,7 +325,9 @@ static void textbook_print(const struct ls_search_options *options, const struct
     }
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence);
     printf(
-        "  %s operations a token (6 N and attention), at %.0f %% of peak: %s a step; here %s\n",
+        "  %s operations a token (6 N and attention, unmasked), at %.0f %% of peak: %s a step; "
+        "here "
+        "%s\n",
         count(flops).text, 100 * options->cluster->accelerator.product_share,
         seconds(flops * tokens_of(config) /
                 (ls_cluster_peak(options->cluster, config->numerics.precision) *

@@ -101,7 +101,8 @@ def command(table, row, mode, lockstep, own=False):
     if table.get("attention") == "unfused":
         head_dim = keys["model.channels"] // keys["model.heads"]
         share = unfused_share(UNFUSED[table["cluster"]], head_dim)
-        figures["accelerator.attention_share"] = f"{share:.4f}"
+        figures |= {"accelerator.attention_share": f"{share:.4f}",
+                    "accelerator.attention_backward_share": 0, "accelerator.attention_edge": 0}
     stages = split(keys)
     if stages:
         keys["parallel.split"] = stages
@@ -141,7 +142,10 @@ def summed_last(table, row, lockstep):
     f = forecast(table, alone, "fast", lockstep)
     for name in SUMS:
         f["exposed_s"][name] = whole["exposed_s"][name] if row.get("sums") != "hidden" else 0
-    bubble_s = f["bubble"] * f["step_s"]
+    pace = whole["slowest"] / f["slowest"]  # of all accelerators, not of the replica's alone
+    bubble_s = f["bubble"] * f["step_s"] * pace
+    f["step_s"] += (pace - 1) * (f["compute_s"] + f["bubble"] * f["step_s"])
+    f["compute_s"] *= pace
     f["step_s"] += sum(f["exposed_s"][name] for name in SUMS)
     return {**f, "bubble": bubble_s / f["step_s"], "fits": whole["fits"]}
 

@@ -61,6 +61,7 @@ struct cuts {
     const struct ls_search_options *options;
     struct cut *list;
     int64_t count;
+    int64_t accelerators; /* of the whole layout */
 };
 
 struct sample {
@@ -94,8 +95,10 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
         return false;
     struct ls_forecast forecast;
     struct ls_memory_plan plan;
-    const struct ls_forecast_ask ask = {
-        .config = &config, .layout = &layout, .cluster = options->cluster};
+    const struct ls_forecast_ask ask = {.config = &config,
+                                        .layout = &layout,
+                                        .cluster = options->cluster,
+                                        .slowest_of = cuts->accelerators};
     if (ls_forecast_make(&ask, &forecast, NULL) || ls_plan_rank(&config, &layout, 0, &plan, NULL))
         return false;
     double state = forecast.work_s[LS_WORK_UPDATE] + forecast.work_s[LS_WORK_SQUARES] +
@@ -532,11 +535,12 @@ static void add_axes(struct making *making, int64_t ranks, int64_t threads)
 int candidates_add(const struct ls_search_options *options, int64_t accelerators,
                    struct candidates *candidates, struct ls_error *error)
 {
-    struct making making = {
-        .options = options,
-        .candidates = candidates,
-        .cuts = {.options = options, .list = calloc(CUTS_MAX, sizeof(struct cut))},
-        .parameters = ls_forecast_parameters(options->config)};
+    struct making making = {.options = options,
+                            .candidates = candidates,
+                            .cuts = {.options = options,
+                                     .list = calloc(CUTS_MAX, sizeof(struct cut)),
+                                     .accelerators = accelerators},
+                            .parameters = ls_forecast_parameters(options->config)};
     making.full = !making.cuts.list;
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)

@@ -264,6 +264,13 @@ static double tiled_flops(const struct ls_cluster_accelerator *accelerator, doub
     return 2 * (double)work->k * ceil(tiles / units) * units * side_m * side_n / share;
 }
 
+/* Attention's operations, with those of its edge. */
+static double edged_flops(const struct ls_cluster_accelerator *accelerator,
+                          const struct ls_work *work)
+{
+    return work->flops * (1 + accelerator->attention_edge / (double)work->n);
+}
+
 /* The least of what full tiles take and of what those take whose sides are halves of theirs, either
  * way round. */
 static double product_flops(const struct ls_cluster_accelerator *accelerator, int accelerators,
@@ -295,7 +302,10 @@ struct ls_work_time ls_cost_work_time(const struct ls_cluster *cluster, int acce
         rate *= accelerator->product_share;
         flops = product_flops(accelerator, accelerators, work);
     } else if (is_attention(work->kind)) {
-        rate *= accelerator->attention_share;
+        bool backward = work->kind == LS_WORK_ATTENTION_BACKWARD;
+        double share = backward ? accelerator->attention_backward_share : 0;
+        rate *= share > 0 ? share : accelerator->attention_share;
+        flops = edged_flops(accelerator, work);
     } else {
         rate = ls_cluster_peak(cluster, LS_F32) * accelerators;
     }
@@ -309,6 +319,21 @@ struct ls_work_time ls_cost_work_time(const struct ls_cluster *cluster, int acce
 double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work)
 {
     return ls_cost_work_time(cluster, accelerators, work).seconds;
+}
+
+double ls_cost_slowest(const struct ls_cluster *cluster, double accelerators)
+{
+    double below = (accelerators - 0.375) / (accelerators + 0.25), low = 0, high = 10;
+    if (accelerators <= 1)
+        return 1;
+    for (int i = 0; i < 50; i++) { /* the normal quantile */
+        double x = (low + high) / 2;
+        if (1 - erfc(x / sqrt(2)) / 2 < below)
+            low = x;
+        else
+            high = x;
+    }
+    return 1 + cluster->accelerator.spread * low;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -463,20 +488,20 @@ double ls_cost_move(const struct ls_cluster *cluster, const struct ls_cost_group
     ls_cost_link(cluster, group, &latency, &rate);
     double ring = ring_latency(cluster, group), tree = tree_latency(cluster, group);
     bool neighbours = cluster->link[group->level].topology == LS_LINK_RING;
-    double moved = bytes * (n - 1) / (n * rate);
+    double moved = bytes * (n - 1) / (n * rate), launch = cluster->accelerator.collective_launch_s;
     switch (kind) {
     case LS_COMM_ALL_GATHER:
     case LS_COMM_REDUCE_SCATTER:
-        return ls_ring_seconds(group->ranks, bytes, ring, rate, false);
+        return launch + ls_ring_seconds(group->ranks, bytes, ring, rate, false);
     case LS_COMM_ALL_REDUCE:
     case LS_COMM_OTHER:
-        return 2 * (neighbours ? (n - 1) * ring : fmin((n - 1) * ring, tree)) + 2 * moved;
+        return launch + 2 * (neighbours ? (n - 1) * ring : fmin((n - 1) * ring, tree)) + 2 * moved;
     case LS_COMM_BROADCAST:
-        return (neighbours ? (n - 1) * ring : tree) + bytes / rate;
+        return launch + (neighbours ? (n - 1) * ring : tree) + bytes / rate;
     case LS_COMM_ALL_TO_ALL:
-        return all_to_all_seconds(cluster, group, bytes);
+        return launch + all_to_all_seconds(cluster, group, bytes);
     default:
-        return latency + bytes / rate;
+        return launch + latency + bytes / rate;
     }
 }
 

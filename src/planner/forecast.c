@@ -27,12 +27,17 @@ struct pace {
     const struct ls_layout *layout;
     const struct ls_cluster *cluster;
     int accelerators;
+    double slowest;
 };
 
 static struct ls_work_time work_time(void *user, const struct ls_work *work)
 {
     const struct pace *pace = user;
-    return ls_cost_work_time(pace->cluster, pace->accelerators, work);
+    struct ls_work_time time = ls_cost_work_time(pace->cluster, pace->accelerators, work);
+    time.seconds *= pace->slowest;
+    time.units_s *= pace->slowest;
+    time.memory_s *= pace->slowest;
+    return time;
 }
 
 /* The ranks that take part, on the cluster. */
@@ -192,13 +197,19 @@ static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
     }
 }
 
+static double slowest_of(const struct ls_forecast_ask *ask, int accelerators)
+{
+    int64_t all = ask->slowest_of > 0 ? ask->slowest_of : ask->layout->ranks * accelerators;
+    return ls_cost_slowest(ask->cluster, (double)all);
+}
+
 static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *times,
                          struct ls_error *error)
 {
     const struct ls_cluster *cluster = ask->cluster;
     struct ls_simulation *simulation = NULL;
-    struct pace user = {ask->layout, cluster,
-                        ls_forecast_accelerators(cluster, ask->config, ask->layout)};
+    int accelerators = ls_forecast_accelerators(cluster, ask->config, ask->layout);
+    struct pace user = {ask->layout, cluster, accelerators, slowest_of(ask, accelerators)};
     struct ls_pace pace = {work_time, move_time, transfer_s, &user, cluster->overlap, {0}};
     for (int l = 0; l < cluster->links; l++)
         pace.message_overlap[l] = cluster->link[l].overlap;
@@ -283,6 +294,7 @@ static void rates_set(const struct ls_forecast_ask *ask, const struct step_times
     f->samples_exposed_s = fmax(f->samples.seconds - times->step_s, 0);
     f->step_s = times->step_s + f->samples_exposed_s;
     f->compute_s = times->compute_s;
+    f->slowest = slowest_of(ask, f->accelerators);
     f->contended_s = times->contended_s;
     memcpy(f->work_s, times->work_s, sizeof f->work_s);
     memcpy(f->exposed_s, times->exposed_s, sizeof f->exposed_s);

@@ -30,6 +30,7 @@ json_t *ls_forecast_json(const struct ls_forecast *f)
                    {"bubble", f->bubble},
                    {"compute_s", f->compute_s},
                    {"contended_s", f->contended_s},
+                   {"slowest", f->slowest},
                    {"offload_exposed_s", f->offload_exposed_s},
                    {"samples_s", f->samples.seconds},
                    {"samples_exposed_s", f->samples_exposed_s},

@@ -94,6 +94,74 @@ CASE(test_roofline)
     ls_cluster_release(&cluster);
 }
 
+static struct ls_work attention_of(bool backward, int64_t tokens, int64_t head_dim)
+{
+    const int64_t all = 16384, heads = 2048 / head_dim, keys = tokens / 2;
+    return (struct ls_work){.kind = backward ? LS_WORK_ATTENTION_BACKWARD : LS_WORK_ATTENTION,
+                            .dtype = LS_BF16,
+                            .m = all * heads,
+                            .n = keys,
+                            .k = head_dim,
+                            .flops = (backward ? 10.0 : 4.0) * (double)(all * keys * 2048)};
+}
+
+CASE(test_attention_has_an_edge)
+{
+    struct ls_cluster cluster = cluster_of(small, "");
+    struct ls_work forward = attention_of(false, 1024, 128),
+                   backward = attention_of(true, 1024, 128);
+    near_to("as the forward", ls_cost_work(&cluster, 1, &backward), 2e-6 + backward.flops / 250e12);
+    set(&cluster, "accelerator.attention_backward_share", "0.2");
+    set(&cluster, "accelerator.attention_edge", "128");
+    near_to("forward", ls_cost_work(&cluster, 1, &forward), 2e-6 + 1.25 * forward.flops / 250e12);
+    near_to("backward", ls_cost_work(&cluster, 1, &backward),
+            2e-6 + 1.25 * backward.flops / 200e12);
+    ls_cluster_release(&cluster);
+}
+
+/* Dao 2023, figure 4: TFLOP/s of FlashAttention-2 on an A100 by the tokens of a sequence, 512 to
+ * 16,384; causal, forward and backward, 16,384 tokens of 2,048 channels. */
+CASE(test_attention_is_as_published)
+{
+    static const double published[] = {99, 131, 155, 182, 189, 189};
+    struct ls_cluster cluster;
+    struct ls_error error = {0};
+    double worst[2] = {0};
+    assert_ok(ls_cluster_read("clusters/a100-80g-1024.yaml", &cluster, &error), error);
+    for (int twin = 0; twin < 2; twin++) {
+        if (twin)
+            set(&cluster, "accelerator.attention_edge", "0");
+        for (int i = 0; i < 6; i++) {
+            struct ls_work forward = attention_of(false, 512 << i, 128);
+            struct ls_work backward = attention_of(true, 512 << i, 128);
+            double seconds =
+                ls_cost_work(&cluster, 1, &forward) + ls_cost_work(&cluster, 1, &backward);
+            double rate = (forward.flops + backward.flops) / seconds / 1e12;
+            worst[twin] = fmax(worst[twin], fabs(rate / published[i] - 1));
+        }
+    }
+    printf("at most %.1f %% from the figure; without the edge %.0f %%\n", 100 * worst[0],
+           100 * worst[1]);
+    assert_true(worst[0] < 0.06 && worst[1] > 0.5);
+    ls_cluster_release(&cluster);
+}
+
+/* The expected largest of n draws of a normal distribution (Harter 1961). */
+CASE(test_the_slowest_of_many)
+{
+    static const double largest[][2] = {
+        {1, 0}, {2, 0.5642}, {10, 1.5388}, {100, 2.5076}, {1000, 3.2414}};
+    struct ls_cluster cluster = cluster_of(small, "");
+    near_to("alike", ls_cost_slowest(&cluster, 1000), 1);
+    set(&cluster, "accelerator.spread", "0.1");
+    for (size_t i = 0; i < sizeof largest / sizeof *largest; i++) {
+        double slowest = ls_cost_slowest(&cluster, largest[i][0]);
+        if (fabs(slowest - 1 - 0.1 * largest[i][1]) > 0.003)
+            fail_msg("the slowest of %g takes %g", largest[i][0], slowest);
+    }
+    ls_cluster_release(&cluster);
+}
+
 /* 64 x 64 tiles, of which there are no smaller ones, on 100 units: 100 tiles are a wave, 101 are
  * two. */
 CASE(test_tiles_quantise)
@@ -447,6 +515,11 @@ CASE(test_measured_moves)
             ls_ring_seconds(2, 1e9, 1e-6, 400e9, 0));
     near_to("far", move_s(&c, 0, 2, 8, LS_COMM_ALL_REDUCE, 1e9),
             ls_ring_seconds(2, 1e9, 10e-6, 50e9, 1));
+    /* Their launch is in what was measured. */
+    set(&c, "accelerator.collective_launch", "9 us");
+    near_to("launched", move_s(&c, 0, 2, 8, LS_COMM_ALL_REDUCE, 1e9),
+            9e-6 + ls_ring_seconds(2, 1e9, 10e-6, 50e9, 1));
+    near_to("a row", move_s(&c, 0, 2, 1, LS_COMM_ALL_REDUCE, 1000), 0.001);
     ls_cluster_release(&c);
 }
 
@@ -478,6 +551,9 @@ static struct ls_cluster draw_cluster(void)
     a->bytes_per_s = draw(1e9, 1e13);
     a->units = draw_int(1, 200) - 1;
     a->launch_s = draw(1e-9, 1e-5);
+    a->collective_launch_s = draw(1e-9, 1e-5);
+    a->attention_backward_share = draw(0.01, 0.5);
+    a->attention_edge = draw(1, 500);
     for (int l = 0; l < 2; l++) {
         c.link[l].latency_s = draw(1e-8, 1e-3);
         c.link[l].bytes_per_s = draw(1e6, 1e12);
@@ -526,6 +602,9 @@ CASE(test_better_is_never_slower)
         FIGURE(accelerator.bytes_per_s, false),
         FIGURE(accelerator.product_share, false),
         FIGURE(accelerator.attention_share, false),
+        FIGURE(accelerator.attention_backward_share, false),
+        FIGURE(accelerator.attention_edge, true),
+        FIGURE(accelerator.collective_launch_s, true),
         FIGURE(accelerator.pass_share, false),
         FIGURE(accelerator.launch_s, true),
         FIGURE(link[0].latency_s, true),

@@ -42,7 +42,7 @@ static struct ls_cluster cluster_draw(void)
     snprintf(text, sizeof text,
              "name: drawn\nhosts: %ld\naccelerators: %ld\n"
              "accelerator: {name: x, peak: {bf16: %ld GFLOP/s}, memory: %ld MiB, bandwidth: 50 "
-             "GB/s, launch: %ld us, unit_bandwidth: 1 GB/s}\n"
+             "GB/s, launch: %ld us, unit_bandwidth: 1 GB/s, spread: 0.05}\n"
              "memory: 1 GiB\nhost_link: 1 GB/s\noverlap: %s\n"
              "links:\n  - {name: near, joins: %ld, latency: 2 us, bandwidth: %ld GB/s}\n"
              "  - {name: far, joins: %ld, latency: 10 us, bandwidth: %ld MB/s}\n",
@@ -399,6 +399,33 @@ CASE(test_longer_steps_go_on_in_a_line)
     if (near < cases * 98 / 100 || worst > 0.02)
         fail_msg("%d of %d are near, the worst is %g off", near, cases, worst);
     assert_in_range(again, 0, cases / 16);
+}
+
+/* All works take as long as on the slowest: of the layout's accelerators, or of as many as asked.
+ */
+CASE(test_the_slowest_sets_the_pace)
+{
+    double compute_s[3], slowest[3];
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
+    for (int i = 0; i < 3; i++) {
+        struct ls_forecast f;
+        struct ls_forecast_ask ask = {
+            .config = &config, .layout = &layout, .cluster = &cluster, .slowest_of = i ? 100 : 0};
+        assert_ok(ls_cluster_set(&cluster, "accelerator.spread", i < 2 ? "0.1" : "0", &error),
+                  error);
+        assert_ok(ls_forecast_make(&ask, &f, &error), error);
+        compute_s[i] = f.compute_s;
+        slowest[i] = f.slowest;
+    }
+    assert_true(layout.ranks == 1 && slowest[0] == 1 && slowest[1] > 1.2 && slowest[2] == 1);
+    assert_true(compute_s[0] == compute_s[2] && compute_s[0] > 0);
+    assert_true(fabs(compute_s[1] / (compute_s[0] * slowest[1]) - 1) < 1e-9);
+    ls_cluster_release(&cluster);
 }
 
 /* A budget does what accelerators of that much memory do, also if a file gives it. */

@@ -58,9 +58,12 @@ struct ls_cluster_accelerator {
     double peak[3]; /* operations/s, by ls_cluster_peak */
     double memory_bytes, bytes_per_s;
     double product_share, attention_share, pass_share; /* in (0, 1] */
+    double attention_backward_share;                   /* 0: as attention_share */
+    double attention_edge; /* keys whose time each query takes beyond those that it sees */
     int64_t tile_m, tile_n, units;
     double unit_bytes_per_s; /* that one of them moves in a collective; 0: others move */
-    double launch_s;
+    double launch_s, collective_launch_s;
+    double spread;   /* standard deviation of what equal ones take for the same work, of its mean */
     int64_t is_core; /* 1: ranks have as many as they have threads */
     double power_w;
 };

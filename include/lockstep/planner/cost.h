@@ -26,6 +26,11 @@
  * operand for fewer products: operands come to a tile at most as fast as to a whole one, so the
  * rate falls with m n / (m + n). Elementwise passes compute at the peak of float32.
  *
+ * Attention reaches its share of peak on long sequences. Beyond its keys each query takes the time
+ * of attention_edge more: a causal mask cuts tiles that are computed whole, and a row of tiles
+ * begins and ends with loads and stores that nothing overlaps. Rates that are published by sequence
+ * length follow n / (n + edge) with n keys a query (Dao 2023, figures 4 and 7: 230 to 280).
+ *
  * Moves. Where the cluster has measured moves of the kind and so many ranks they are interpolated,
  * by the logarithms of bytes and time, for groups that the innermost link joins. Otherwise
  * Hockney's alpha-beta model for the algorithm that is faster: with n ranks, S bytes in all,
@@ -45,7 +50,8 @@
  * much of it as those that cross a domain's edge make up of its ranks). Only an all-to-all has its
  * own share alone. The latency a is, of a ring through the domains, the mean of its hops; of a
  * tree, level by level that of its steps; of a message, that of the slowest level between its
- * ranks. Links to neighbours alone (topology: ring) have no trees. LS_COMM_OTHER is an all-reduce.
+ * ranks. Each move begins after accelerator.collective_launch. Links to neighbours alone (topology:
+ * ring) have no trees. LS_COMM_OTHER is an all-reduce.
  *
  * A move takes units and bandwidth from what its ranks compute meanwhile. NCCL's kernels share no
  * unit with others and run on as many as the rate needs: 16 for the 190 GB/s of eight cards of 200
@@ -73,6 +79,10 @@ struct ls_work_time ls_cost_work_time(const struct ls_cluster *cluster, int acce
                                       const struct ls_work *work);
 /* Its seconds. */
 double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work);
+/* How many times the mean the slowest of so many equal accelerators takes for the same work, by
+ * accelerator.spread: the largest of so many draws of a normal distribution is expected at its
+ * quantile (n - 0.375) / (n + 0.25) (Blom 1958). At least 1. */
+double ls_cost_slowest(const struct ls_cluster *cluster, double accelerators);
 
 /* Ranks that meet: n of them, of which `near` lie in one domain of each level, on average:
  * near[0] = 1 or more ranks in a domain of link 0, ... */

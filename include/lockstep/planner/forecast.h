@@ -27,6 +27,9 @@ struct ls_forecast_ask {
     bool tells;        /* how many ranks it has recorded (lockstep/base/meter.h) */
     bool first_misfit; /* stops at the first rank that does not fit, and simulates nothing then */
     double until_s;    /* of ls_now_s: gives up then, between two ranks; 0: never */
+    /* Works take as long as on the slowest of so many accelerators (ls_cost_slowest); 0: of those
+     * of the layout. */
+    int64_t slowest_of;
     /* Sees the spans of the step, one rank of each kind; may be NULL. */
     ls_simulated_visit *visit;
     void *visit_user;
@@ -38,7 +41,8 @@ struct ls_forecast {
     int accelerators; /* of each rank */
     double step_s, tokens_per_s;
     double compute_s, work_s[LS_WORK_KINDS];
-    double contended_s;            /* of compute_s: what works lose beside operations, by no kind */
+    double slowest;     /* times the mean accelerator's: what works take, by ls_cost_slowest */
+    double contended_s; /* of compute_s: what works lose beside operations, by no kind */
     double exposed_s[LS_ACCOUNTS]; /* waits for others and for links that nothing hides */
     double moving_s[LS_ACCOUNTS];  /* operations under way, hidden or not */
     /* 0 where the step was extended: computing, and waits behind it, by pass; and of computing,
