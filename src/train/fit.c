@@ -100,10 +100,11 @@ int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout
     if (status || statvfs(config->snapshot.folder, &room))
         return status;
     int64_t there = (int64_t)(room.f_bavail * room.f_frsize), least = automatic ? 2 * more : more;
-    return there >= least ? LS_OK
-                          : ls_error_set(error, LS_ENOSPC, "%.300s has %s free, and %s has to be",
-                                         config->snapshot.folder, ls_bytes((double)there).text,
-                                         ls_bytes((double)least).text);
+    return there >= least
+               ? LS_OK
+               : ls_error_set(error, LS_ENOSPC, "%.300s has %s free: expected at least %s",
+                              config->snapshot.folder, ls_bytes((double)there).text,
+                              ls_bytes((double)least).text);
 }
 
 int ls_memory_trainers(const struct ls_config *config)

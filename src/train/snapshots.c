@@ -184,6 +184,25 @@ void snapshots_weigh(struct snapshots *snapshots, double cost_s)
 
 /* ---- taking and storing ---------------------------------------------------------------------- */
 
+/* One warning of those that follow each other: they may be as many as steps. */
+static void missed_tell(struct snapshots *snapshots, int64_t step, const struct ls_error *why)
+{
+    bool tries = snapshots->trainer->config.snapshot.every != LS_CONFIG_AUTO;
+    if (snapshots->missed++ == 0)
+        ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s. The run continues%s",
+               (long)step, why->text,
+               tries ? ", and tries again when the next one is due" : ", and takes no more");
+}
+
+static void missed_end(struct snapshots *snapshots)
+{
+    if (snapshots->missed > 0)
+        ls_log(snapshots->log, LS_LOG_WARNING,
+               "snapshots are taken again: there is one of step %ld; %ld before it are missing",
+               (long)snapshots->named, (long)snapshots->missed);
+    snapshots->missed = 0;
+}
+
 /* Of the one before the newest, unless a checkpoint is still being copied from it. */
 static int64_t spare_take(struct snapshots *snapshots)
 {
@@ -203,8 +222,7 @@ int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_dig
                                  snapshots->named, spare_take(snapshots), stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)
-        ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
-               (long)ls_trainer_steps(snapshots->trainer), why.text);
+        missed_tell(snapshots, ls_trainer_steps(snapshots->trainer), &why);
     else if (status && error)
         *error = why;
     return snapshots->refused ? LS_OK : status;
@@ -223,10 +241,10 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
         snapshots->spare = snapshots->named;
         snapshots->named = ls_saving_step(saving);
         snapshots->cost_s = ls_saving_cost_s(saving);
+        missed_end(snapshots);
     }
     if (snapshots->refused) {
-        ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
-               (long)ls_saving_step(saving), why.text);
+        missed_tell(snapshots, ls_saving_step(saving), &why);
         status = LS_OK;
     } else if (status && error) {
         *error = why;

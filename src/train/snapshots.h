@@ -22,6 +22,7 @@ struct snapshots {
     struct ls_saving *storing;  /* on its way to train.out, or NULL */
     bool stores;                /* the newest is to be */
     bool refused;               /* the memory had no room for the last one */
+    int64_t missed;             /* so many in a row */
     int held_up;                /* checkpoints that were due since storing began */
     double begun_s, stored_s;   /* when newest and storing began; 0: none has */
     double cost_s;              /* of the last one that was named, on this rank; 0: none was */

@@ -37,6 +37,7 @@ static char watched[PATH_MAX]; /* calls below this folder count */
 static _Atomic int calls;      /* of all ranks */
 static int strikes_at;         /* of these, from 1; 0: never */
 static int strike;             /* an errno; 0: SIGKILL */
+static _Atomic bool lasts;     /* all of them fail, not that one alone */
 static _Atomic bool holds;     /* tensors that are written to the run wait at the gate */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static sem_t arrived; /* one does */
@@ -47,7 +48,7 @@ static int before(const char *path)
     size_t length = strlen(watched);
     if (!length || strncmp(path, watched, length))
         return 0;
-    if (++calls != strikes_at)
+    if (++calls != strikes_at && !lasts)
         return 0;
     if (strike == 0)
         raise(SIGKILL);
@@ -555,6 +556,34 @@ CASE(test_no_room)
 {
     fails_at_every_call("memory", ENOSPC, check_every(61, 47));
     fails_at_every_call("run", EIO, check_every(13, 11));
+}
+
+/* Calls fail from the snapshot of step 1, which has no name yet, to that of step 4. */
+static void refuse_from_2_to_5(void *user, const struct ls_step_report *report)
+{
+    lasts = report->step >= 2 && report->step < 5;
+}
+
+static int said_times(const struct said *said, const char *words)
+{
+    int count = 0;
+    for (const char *at = said->text; (at = strstr(at, words)); at++)
+        count++;
+    return count;
+}
+
+/* However many are refused in a row, it is said once; and once that they are taken again. */
+CASE(test_no_room_for_a_while)
+{
+    struct job job = {.stepped = refuse_from_2_to_5};
+    start_over();
+    snprintf(watched, sizeof watched, "%s", path_in("memory"));
+    strike = ENOSPC;
+    expect_run(&job, 2, "parallel.dp=2 snapshot.every=1");
+    if (said_times(&job.said, "no snapshot of step ") != 1 ||
+        !strstr(job.said.text, "and tries again when the next one is due") ||
+        said_times(&job.said, "there is one of step 5; 4 before it are missing") != 1)
+        fail_msg("told: %s", job.said.text);
 }
 
 /* What is damaged in memory is not gone on from. */
