@@ -38,6 +38,9 @@ void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value)
 int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error);
 /* Closes and frees; jsonl may be NULL. */
 int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error);
+/* The record that was ended last, whether it could be written or not: a line of so many bytes.
+ * Valid until the next one begins. */
+const char *ls_jsonl_line(const struct ls_jsonl *jsonl, size_t *bytes);
 
 /* One number of each record over another: the loss over the step. */
 struct ls_series {

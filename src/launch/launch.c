@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRY_S_MAX = 30, WAIT_MS = 50, LOST_MS = 5, BUSY_S = 30, BUSY_PAUSE_S = 10 };
+enum { TRY_S_MAX = 30, WAIT_MS = 50, LOST_MS = 5, BUSY_S = 30, BUSY_PAUSE_S = 10, END_S = 60 };
 
 struct launcher {
     const struct ls_launch *launch;
@@ -25,7 +25,8 @@ struct launcher {
     struct launch_watch watch;
     struct launch_job job;
     struct launch_starting *starting; /* NULL once the job has recorded its start */
-    char frozen[512];                 /* a rank that it was ended for while MPI started; "": none */
+    char frozen[512]; /* who was stopped, for which this start was ended; "": nobody */
+    bool lingers;     /* it was ended after it had recorded how the run ended */
     struct launch_prom prom;
     struct launch_deadline deadline;
     bool due; /* it is time to save and end */
@@ -43,6 +44,7 @@ struct launcher {
     bool resized;           /* this start was asked to end, for a larger layout */
     bool cut_off;           /* this start was ended, because a host of it does not answer */
     double heard_s;         /* when this start last recorded something, or its hosts were tried */
+    double end_s;           /* when this start was seen to have recorded its end; 0: not yet */
     double fault_s;         /* when the last failure was seen; 0: there is none to get over */
     int64_t fault_step;     /* what was recorded then */
     bool ended;             /* events.jsonl says so */
@@ -195,7 +197,8 @@ static int start(struct launcher *l, struct ls_error *error)
         .launch = l->launch, .hosts = &l->hosts, .ranks = l->ranks, .keys = l->keys};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
-    l->resized = l->cut_off = false;
+    l->resized = l->cut_off = l->lingers = false;
+    l->end_s = 0;
     l->frozen[0] = '\0';
     launch_hosts_use(&l->hosts, l->ranks);
     l->heard_s = ls_now_s();
@@ -224,20 +227,57 @@ static bool may_grow(struct launcher *l)
     return l->ranks < l->wanted;
 }
 
+/* Whether this start has recorded how the run ended. Of workers that live on when others fail, a
+ * failure is not the last word. */
+static bool is_over(const struct launcher *l)
+{
+    return launch_watch_code(&l->watch) >= 0 || (l->watch.end[0] && !l->job.survives);
+}
+
+static void stopped_text(struct launcher *l, double silent_s)
+{
+    char name[64];
+    launch_job_name(&l->job, name, sizeof name);
+    snprintf(l->frozen, sizeof l->frozen,
+             "nothing was recorded for %.2f s, and %s is stopped (SIGSTOP)", silent_s, name);
+}
+
 /* A job that records nothing for comm.timeout_s may be slow, or mpirun waits for a host that is no
- * more there: it does not notice by itself before TCP gives up. */
+ * more there: it does not notice by itself before TCP gives up. One that is stopped never says how
+ * its ranks ended. */
 static void silence_judge(struct launcher *l, bool heard)
 {
     double patience_s = l->config->comm.timeout_s;
     if (heard)
         l->heard_s = ls_now_s();
-    if (patience_s <= 0 || l->cut_off || ls_now_s() - l->heard_s < patience_s)
+    if (patience_s <= 0 || l->cut_off || l->frozen[0] || ls_now_s() - l->heard_s < patience_s)
         return;
     l->cut_off = launch_hosts_try(&l->hosts, false, l->changed);
+    if (!l->cut_off && l->job.stopped && !is_over(l))
+        stopped_text(l, ls_now_s() - l->heard_s);
     l->heard_s = ls_now_s();
     event_hosts(l); /* spares too */
-    if (l->cut_off)
+    if (l->cut_off || l->frozen[0])
         launch_job_kill(&l->job);
+}
+
+/* A run that has recorded its end has nothing left to lose: an mpirun that is stopped then, or
+ * hangs, is not waited for. */
+static void end_judge(struct launcher *l)
+{
+    double now_s = ls_now_s(), timeout_s = l->config->comm.timeout_s;
+    double patience_s = timeout_s > 0 ? fmin(timeout_s, END_S) : END_S;
+    char name[64];
+    l->end_s = !is_over(l) ? 0 : l->end_s > 0 ? l->end_s : now_s;
+    if (l->end_s == 0 || l->lingers || now_s - l->end_s < patience_s)
+        return;
+    launch_job_name(&l->job, name, sizeof name);
+    snprintf(l->frozen, sizeof l->frozen,
+             "the run has recorded its end (%s), and %s did not end within %.3g s", l->watch.end,
+             name, patience_s);
+    ls_log(l->launch->log, LS_LOG_WARNING, "%s: it is killed", l->frozen);
+    l->lingers = true;
+    launch_job_kill(&l->job);
 }
 
 /* Until a start is recorded, ranks that wait in MPI for one that is stopped cannot say so. */
@@ -263,6 +303,7 @@ static void watch(struct launcher *l)
     bool asks = false, told = false;
     while (launch_job_look(&l->job)) {
         silence_judge(l, launch_watch_look(&l->watch));
+        end_judge(l);
         start_judge(l);
         reached_take(l);
         launch_prom_write(&l->prom, false);
@@ -279,6 +320,11 @@ static void watch(struct launcher *l)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
     }
     launch_watch_look(&l->watch);
+    int code = launch_watch_code(&l->watch);
+    if (l->lingers && code >= 0) {
+        l->job.code = code;
+        l->frozen[0] = '\0';
+    }
     starting_end(l);
     reached_take(l);
     l->prom.stands = true;

@@ -1,14 +1,11 @@
 /* RUN/events.jsonl, and the command that hears of each event. */
 #include "launch/launch_private.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { COMMAND_S = 10, LINE_MAX_BYTES = 1 << 16 };
+enum { COMMAND_S = 10 };
 
 int launch_events_open(struct launch_events *events, const struct ls_launch *launch,
                        struct ls_error *error)
@@ -21,8 +18,6 @@ int launch_events_open(struct launch_events *events, const struct ls_launch *lau
 
 struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step)
 {
-    struct stat status;
-    events->from = stat(events->path, &status) ? 0 : status.st_size;
     ls_jsonl_begin(events->file);
     ls_jsonl_double(events->file, "time", ls_record_time_s());
     ls_jsonl_string(events->file, "event", event);
@@ -33,29 +28,27 @@ struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *e
 /* Its stdin is the line. */
 static void command_run(const struct launch_events *events)
 {
-    char *line = calloc(1, LINE_MAX_BYTES), *command = strdup(events->command);
+    size_t bytes;
+    const char *line = ls_jsonl_line(events->file, &bytes);
+    char *input = strndup(line, bytes), *command = strdup(events->command);
     char *const argv[] = {"sh", "-c", command, NULL};
-    int fd = open(events->path, O_RDONLY | O_CLOEXEC);
-    if (line && command && fd >= 0 && pread(fd, line, LINE_MAX_BYTES - 1, events->from) > 0) {
-        int code = process_run(argv, line, NULL, 0, COMMAND_S);
-        if (code)
-            ls_log(events->log, LS_LOG_WARNING, "launch.on_event: %s %s%d", events->command,
-                   code < 0 ? "did not end within seconds: " : "ended with ",
-                   code < 0 ? COMMAND_S : code);
-    }
-    if (fd >= 0)
-        close(fd);
-    free(line);
+    int code = input && command ? process_run(argv, input, NULL, 0, COMMAND_S) : 0;
+    if (code)
+        ls_log(events->log, LS_LOG_WARNING, "launch.on_event: %s %s%d", events->command,
+               code < 0 ? "did not end within seconds: " : "ended with ",
+               code < 0 ? COMMAND_S : code);
+    free(input);
     free(command);
 }
 
+/* The command hears of it even if the disk is full. */
 void launch_events_end(struct launch_events *events)
 {
     struct ls_error error = {0};
     if (ls_jsonl_end(events->file, &error))
         ls_log(events->log, LS_LOG_WARNING, "%s: this event is not recorded: %s", events->path,
                error.text);
-    else if (events->command[0])
+    if (events->command[0])
         command_run(events);
 }
 

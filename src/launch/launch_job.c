@@ -353,7 +353,11 @@ bool launch_job_look(struct launch_job *job)
     poll(&wait, 1, LOOK_MS);
     while (said_pass(job))
         continue;
-    if (waitpid(job->pid, &status, WNOHANG) == job->pid) {
+    pid_t changed = waitpid(job->pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    bool ended = changed == job->pid && !WIFSTOPPED(status) && !WIFCONTINUED(status);
+    if (changed == job->pid)
+        job->stopped = WIFSTOPPED(status);
+    if (ended) {
         job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         if (job->survives && job->code == 0) {
             int code = code_read(job->run);
@@ -416,6 +420,11 @@ static void step_cancel(const struct launch_job *job)
         if (sscanf(line, "%63s %63s", id, name) == 2 && !strcmp(name, job->step) &&
             !strncmp(id, allocation, length) && id[length] == '.')
             process_run(cancel, NULL, NULL, 0, CANCEL_S);
+}
+
+void launch_job_name(const struct launch_job *job, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s (process %ld)", job->step[0] ? "srun" : "mpirun", (long)job->pid);
 }
 
 void launch_job_kill(struct launch_job *job)

@@ -98,8 +98,8 @@ struct launch_job {
     int left;         /* and processes of it that do not end */
     char step[64];    /* Slurm's name of it; "": it is no step of Slurm */
     char segments[LAUNCH_SEGMENTS_BYTES];
-    bool killed;
-    bool survives; /* its ranks live on when one dies, and say themselves how they ended */
+    bool killed, stopped; /* stopped: by SIGSTOP, and not continued */
+    bool survives;        /* its ranks live on when one dies, and say themselves how they ended */
     const char *run;
     double parted_s;   /* when a rank last said that it leaves; 0: none has */
     double patience_s; /* with those that do not leave then */
@@ -121,6 +121,8 @@ bool launch_job_look(struct launch_job *job);
  * is not there yet, so ask again. */
 bool launch_job_ask(const struct launch_job *job, const char *run,
                     const struct launch_hosts *hosts);
+/* "mpirun (process 4711)". */
+void launch_job_name(const struct launch_job *job, char *text, size_t bytes);
 /* Ends it at once, and a step of Slurm on all of its nodes. */
 void launch_job_kill(struct launch_job *job);
 
@@ -160,6 +162,8 @@ void launch_watch_open(struct launch_watch *watch, const char *run);
 void launch_watch_begin(struct launch_watch *watch);
 /* Whether the file is another than at the last look. */
 bool launch_watch_look(struct launch_watch *watch);
+/* The exit code of an end that all ranks came to together, as it is recorded; -1: there is none. */
+int launch_watch_code(const struct launch_watch *watch);
 
 /* ---- the deadline ---------------------------------------------------------------------------- */
 
@@ -247,7 +251,6 @@ struct launch_events {
     char path[PATH_MAX];
     const char *command; /* launch.on_event */
     const struct ls_log *log;
-    off_t from;
 };
 /* LS_EIO, LS_ENOSPC. */
 int launch_events_open(struct launch_events *events, const struct ls_launch *launch,

@@ -122,6 +122,13 @@ void launch_watch_open(struct launch_watch *watch, const char *run)
     snprintf(watch->path, sizeof watch->path, "%s/metrics.jsonl", run);
 }
 
+int launch_watch_code(const struct launch_watch *watch)
+{
+    return !strcmp(watch->end, "done")      ? LS_OK
+           : !strcmp(watch->end, "stopped") ? ls_exit_code(LS_ESTOPPED)
+                                            : -1;
+}
+
 static void durations_take(struct launch_watch *watch, const struct found *found)
 {
     watch->save_s = fmax(watch->save_s, found->save_s);

@@ -123,6 +123,12 @@ int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error)
     return trace_append_write(&jsonl->file, jsonl->text, jsonl->bytes, error);
 }
 
+const char *ls_jsonl_line(const struct ls_jsonl *jsonl, size_t *bytes)
+{
+    *bytes = jsonl->bytes;
+    return jsonl->text;
+}
+
 int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
 {
     if (!jsonl)

@@ -133,6 +133,53 @@ CASE(test_an_mpirun_that_hangs_as_it_ends)
     assert_int_equal(launched_events(folder, "hangs", "done", NULL), 1);
 }
 
+/* The run has recorded how it ended; what it recorded counts, not the mpirun that never ends. */
+CASE(test_an_mpirun_that_does_not_end)
+{
+    static const struct {
+        const char *how;
+        int code;
+        const char *event;
+    } ends[] = {{"done", 0, "done"}, {"stopped", 21, "stopped"}, {"failed", 137, "gave_up"}};
+    skip_without_mpi();
+    for (int i = 0; i < 3; i++) {
+        char text[1024], arguments[512], says[128];
+        const char *out = ends[i].how;
+        snprintf(text, sizeof text,
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "cat > lingers_%s/metrics.jsonl <<'END'\n"
+                 "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}\n"
+                 "{\"time\": 2, \"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
+                 "{\"time\": 3, \"event\": \"end\", \"step\": 1, \"how\": \"%s\"}\nEND\n"
+                 "kill -STOP $$\n",
+                 out, out);
+        script_write("bin/mpirun", text);
+        snprintf(arguments, sizeof arguments,
+                 "launch " LAUNCHED_KEYS
+                 "train.out=lingers_%s comm.timeout_s=0.1 launch.pause_s=0 launch.retries=0",
+                 out);
+        snprintf(says, sizeof says, "the run has recorded its end (%s), and mpirun (process ", out);
+        program_expect_under(enter, arguments, ends[i].code, says);
+        snprintf(text, sizeof text, "lingers_%s", out);
+        assert_int_equal(launched_events(folder, text, "start", NULL), 1);
+        assert_int_equal(launched_events(folder, text, ends[i].event, NULL), 1);
+    }
+}
+
+/* Nobody would hear how its ranks end. */
+CASE(test_an_mpirun_that_is_stopped)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "[ ! -e halted ] || exit 0\ntouch halted\nkill -STOP $$\n");
+    program_expect_under(
+        enter, "launch " LAUNCHED_KEYS "train.out=halts comm.timeout_s=0.1 launch.pause_s=0", 0,
+        " is stopped (SIGSTOP)");
+    assert_int_equal(launched_events(folder, "halts", "failed", "\"kind\": \"late\""), 1);
+    assert_int_equal(launched_events(folder, "halts", "done", NULL), 1);
+}
+
 /* The command hears of every event; one that fails is a warning. */
 CASE(test_on_event)
 {
@@ -147,6 +194,23 @@ CASE(test_on_event)
     char *expected = scratch_read(scratch_path(folder, "hook/events.jsonl"), &recorded);
     assert_int_equal(heard, recorded);
     assert_memory_equal(got, expected, heard);
+}
+
+/* Of a full disk it hears too. */
+CASE(test_on_event_of_a_full_disk)
+{
+    skip_without_mpi();
+    mpirun_write("lockstep train: no space left", 17);
+    mkdir(scratch_path(folder, "full"), 0755);
+    assert_int_equal(symlink("/dev/full", scratch_path(folder, "full/events.jsonl")), 0);
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS "train.out=full launch.on_event='cat >> told'", 17,
+                         "full/events.jsonl: this event is not recorded: ");
+    char *told = scratch_read(scratch_path(folder, "told"), NULL);
+    if (!strstr(told, "\"event\": \"start\"") || !strstr(told, "\"event\": \"failed\"") ||
+        !strstr(told, "\"event\": \"gave_up\""))
+        fail_msg("told: %s", told);
+    free(told);
 }
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
