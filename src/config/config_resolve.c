@@ -626,9 +626,6 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
     if (config->train.auto_layout)
         return REJECT("parallel.auto", "the planner lays out one worker, not several: expected "
                                        "false with async.mode");
-    if (config->snapshot.every > 0)
-        return REJECT("snapshot.every", "there are no snapshots of workers: expected 0 with "
-                                        "async.mode; use train.save_every");
     return LS_OK;
 }
 

@@ -2,6 +2,9 @@
  * them, whatever layout wrote these. */
 #include "state/state_private.h"
 
+#include <lockstep/ckpt.h>
+#include <lockstep/state/unit_snapshots.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -454,6 +457,37 @@ int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *erro
                "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",
                state->config->train.out);
     ls_checkpoint_close(checkpoint);
+    free(taking.hashed);
+    return status;
+}
+
+/* ---- among the ranks of all groups ----------------------------------------------------------- */
+
+static int nothing_mark(void *user, struct ls_checkpoint *checkpoint, bool *needed,
+                        struct ls_error *error)
+{
+    (void)user, (void)checkpoint, (void)needed, (void)error;
+    return LS_OK;
+}
+
+int ls_state_collect(struct ls_checkpoint **out, struct ls_state *state,
+                     const struct ls_unit_snapshots *of, int64_t than, const struct ls_log *log,
+                     struct ls_error *error)
+{
+    return ls_checkpoint_collect(out, of->folder, than, of->comm,
+                                 of->holds ? files_mark : nothing_mark, state, log, error);
+}
+
+int ls_state_load_collected(struct ls_state *state, struct ls_checkpoint *checkpoint,
+                            struct ls_error *error)
+{
+    struct taking taking;
+    int status = taking_init(&taking, state, error);
+    if (!status)
+        status = ls_comm_agree(ls_state_world(state),
+                               checkpoint_apply(&taking, checkpoint, error), error);
+    if (!status)
+        status = loaded_take(&taking, checkpoint, error);
     free(taking.hashed);
     return status;
 }

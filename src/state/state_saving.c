@@ -3,12 +3,15 @@
 #include "state/state_private.h"
 
 #include <lockstep/base/helper_thread.h>
+#include <lockstep/state/unit_snapshots.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 
 struct ls_saving {
     struct ls_state *state;
+    struct ls_comm *comm; /* who writes it together */
+    bool holds;           /* this rank has a share of the state */
     struct state_about about;
     char folder[PATH_MAX];       /* where older ones go: of the first rank of a machine, else "" */
     int64_t newest;              /* the step of the one that stays */
@@ -43,7 +46,7 @@ static void copy(struct ls_saving *saving, bool beside)
     int status = saving->folder[0]
                      ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
                      : LS_OK;
-    if (!status)
+    if (!status && saving->holds)
         status = state_parts_write(saving->state, saving->memory, beside,
                                    saving->hashed ? NULL : &saving->held, &error);
     if (!status)
@@ -87,14 +90,13 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
                         struct ls_error *error)
 {
     const struct ls_state *state = saving->state;
-    struct ls_comm *world = ls_state_world(state);
     int status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state, spare,
-                                           LS_CKPT_EACH_MACHINE, world, NULL, error);
+                                           LS_CKPT_EACH_MACHINE, saving->comm, NULL, error);
     if (status || !stored)
         return status;
     status =
         ls_checkpoint_writer_open(&saving->disk, state->config->train.out, &saving->about.state, -1,
-                                  LS_CKPT_SHARED, world, NULL, error);
+                                  LS_CKPT_SHARED, saving->comm, NULL, error);
     if (status) {
         ls_checkpoint_writer_commit(saving->memory, status, NULL);
         saving->memory = NULL;
@@ -102,39 +104,41 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
     return status;
 }
 
-int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
-                    int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
-                    struct ls_error *error)
+static int begin(struct ls_saving **out, struct ls_state *state, const struct ls_unit_snapshots *of,
+                 int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
+                 struct ls_error *error)
 {
     double start_s = ls_now_s();
-    struct ls_comm *world = ls_state_world(state);
     struct ls_saving *saving = calloc(1, sizeof *saving);
     struct ls_digest position;
     int status = saving ? state_about(state, hash, &saving->about, error)
                         : ls_no_memory(error, "to save the state");
-    LS_ASSERT(!state->saving && (hash || !stored));
+    LS_ASSERT(!(of->holds && state->saving) && (hash || !stored));
     *out = NULL;
     if (saving) {
         saving->state = state;
+        saving->comm = of->comm;
+        saving->holds = of->holds;
+        saving->about.state.start = of->start;
         saving->newest = newest;
         saving->hashed = hash != NULL;
         position = state_position(state);
         saving->held = (struct state_held){0};
         state_held_place(state, &position, &saving->held);
-        if (ls_comm_first_on_machine(world))
-            snprintf(saving->folder, sizeof saving->folder, "%s", folder);
+        if (ls_comm_first_on_machine(of->comm))
+            snprintf(saving->folder, sizeof saving->folder, "%s", of->folder);
         pthread_mutex_init(&saving->lock, NULL);
         ls_condition_init(&saving->changed);
     }
-    status = ls_comm_agree(world, status, error);
+    status = ls_comm_agree(of->comm, status, error);
     if (!status)
-        status = writers_open(saving, folder, spare, stored, error);
+        status = writers_open(saving, of->folder, spare, stored, error);
     if (status) {
         ls_saving_free(saving);
         return status;
     }
     status = ls_queue_synchronise(&state->ops->queue, error);
-    if (!status && !is_near(state))
+    if (!status && of->holds && !is_near(state))
         copy(saving, false);
     if (!status && ls_helper_start(&saving->thread, thread_main, saving))
         status = ls_error_set(error, LS_ENOMEM, "no thread to save the state");
@@ -149,10 +153,26 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
         saving->store_error = why;
         saving->copied = saving->done = true;
     }
-    state->saving = saving;
+    if (of->holds)
+        state->saving = saving;
     saving->waited_s = ls_now_s() - start_s;
     *out = saving;
     return LS_OK;
+}
+
+int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
+                    int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
+                    struct ls_error *error)
+{
+    const struct ls_unit_snapshots of = {ls_state_world(state), true, folder, state->start};
+    return begin(out, state, &of, newest, spare, stored, hash, error);
+}
+
+int ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
+                          const struct ls_unit_snapshots *of, int64_t newest, int64_t spare,
+                          const struct ls_digest *hash, struct ls_error *error)
+{
+    return begin(out, state, of, newest, spare, false, hash, error);
 }
 
 static void wait_for(struct ls_saving *saving, const bool *what)
@@ -209,7 +229,7 @@ int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
     saving->memory = NULL;
     if (saving->copy_status && error)
         *error = saving->copy_error;
-    int status = ls_comm_agree(ls_state_world(saving->state), saving->copy_status, error);
+    int status = ls_comm_agree(saving->comm, saving->copy_status, error);
     if (!status && !saving->hashed)
         status = hash_make(saving, error);
     if (!status)

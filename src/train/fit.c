@@ -5,6 +5,7 @@
 #include <lockstep/state.h>
 #include <lockstep/train/fit.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
 
@@ -51,17 +52,40 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
     return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, ranks * step);
 }
 
+/* Of a machine with that many ranks, of the files of a unit of `bytes` that so many groups hold. */
+static int64_t unit_share(const struct ls_layout *layout, const struct ls_state_files *files,
+                          double ranks, double groups, double bytes)
+{
+    double all = (double)(files->model + files->optimizer);
+    double stage = ranks * (double)layout->size[LS_AXIS_PP] / (double)layout->ranks / groups *
+                   (double)files->stage / all;
+    return (int64_t)(bytes * fmin(stage, 1));
+}
+
 /* Of a machine with that many ranks: the newest, the one that is being taken, and the one before,
- * which is being removed or stored. */
+ * which is being removed or stored. Each has all units: workers of a parameter server have
+ * parameters alone, and the global ones of DiLoCo their outer optimizer. */
 static int snapshots_of(const struct ls_config *config, const struct ls_layout *layout,
                         int64_t ranks, int64_t *bytes, struct ls_error *error)
 {
     struct ls_state_files files;
     int status = ls_state_file_bytes(config, layout, &files, error);
-    double share = (double)ranks * (double)layout->size[LS_AXIS_PP] / (double)layout->ranks;
-    if (!status)
-        *bytes = 3 * ls_min((int64_t)(share * (double)files.stage), files.model + files.optimizer);
-    return status;
+    if (status)
+        return status;
+    const double count = (double)ranks, all = (double)(files.model + files.optimizer);
+    double workers = 0, outer = all;
+    if (config->async.mode == LS_CONFIG_SERVER)
+        workers = (double)files.model;
+    if (config->async.mode == LS_CONFIG_DILOCO) {
+        const struct ls_optim_config optim = ls_config_outer_optim(config);
+        workers = all;
+        outer = (double)files.model * (1 + ls_optimizer_states_most(&optim));
+    }
+    const double groups = (double)config->parallel.workers;
+    *bytes = 3 * (unit_share(layout, &files, count, groups,
+                             workers * (double)ls_config_workers(config)) +
+                  unit_share(layout, &files, count, 1, outer));
+    return LS_OK;
 }
 
 /* snapshot.every=auto leaves half of what the ranks do not plan to take to others. */

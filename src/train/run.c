@@ -131,7 +131,7 @@ static int step_agree(struct ls_running *run, const struct ls_step_report *r, bo
     const volatile int *asked = run->hooks->stop; /* other threads than its writer read it too */
     float sum[ALL] = {[ASKED] = asked && __atomic_load_n(asked, __ATOMIC_RELAXED) ? 1.0f : 0.0f,
                       [MOVED] = in_place ? 0.0f : 1.0f,
-                      [SNAPSHOT] = run->writer && snapshots_due(&run->snapshots, r->step),
+                      [SNAPSHOT] = run->writer && run->due.snapshot,
                       [SNAPSHOT_COST] = (float)run->snapshots.cost_s,
                       [STEP] = (float)r->step_s,
                       [DATA] = (float)r->data_wait_s,
@@ -284,6 +284,7 @@ static void due_add(struct ls_running *run, int64_t step)
     run->due.save |= train_due(step, config->train.save_every);
     run->due.evaluate |= evaluates(config, step);
     run->due.sample |= train_due(step, config->sample.every);
+    run->due.snapshot |= snapshots_due(&run->snapshots, step);
 }
 
 /* Local, on rank 0: the record of a step between two meetings, with the means of its workers. */

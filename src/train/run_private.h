@@ -17,7 +17,7 @@
 
 /* What is to be done at the next meeting of workers: without workers after each step. */
 struct due {
-    bool hash, save, evaluate, sample;
+    bool hash, save, evaluate, sample, snapshot;
 };
 
 struct ls_running {

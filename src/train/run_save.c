@@ -174,12 +174,33 @@ static int data_look(struct ls_running *run, struct ls_error *error)
     return ls_comm_agree(run->world, status, error);
 }
 
+/* Collective. Of workers, who meet now: checkpoints are written at once, and a snapshot is taken
+ * where there is none as new. */
+static int workers_saves(struct ls_running *run, bool saves, bool last, struct ls_error *error)
+{
+    struct snapshots *snapshots = &run->snapshots;
+    int status = saves ? run_save(run, last, error) : LS_OK;
+    bool stands = run->trainer->state->saved_step == ls_trainer_steps(run->trainer);
+    if (status || last || stands || !run->snapshot_due || !snapshots->trainer)
+        return status;
+    double start_s = ls_now_s();
+    run_trace_begin(&run->trace, "snapshot");
+    status = snapshots_take(snapshots, false, NULL, error);
+    if (status == LS_ENUMERIC)
+        snapshots_void(snapshots, run->world);
+    run->snapshot_s = ls_now_s() - start_s;
+    run_trace_end(&run->trace);
+    return status;
+}
+
 int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
     int looked = saves || run->owed || run->snapshot_due ? data_look(run, error) : LS_OK;
     if (looked)
         return looked;
+    if (run->trainer->workers)
+        return workers_saves(run, saves, last, error);
     if (!snapshots->trainer)
         return saves ? run_save(run, last, error) : LS_OK;
     bool stores = snapshots->newest && snapshots->stores;

@@ -2,6 +2,7 @@
 #include "train/snapshots.h"
 
 #include "train/sink.h"
+#include "train/workers.h"
 
 #include <lockstep/ckpt/interval.h>
 
@@ -108,13 +109,11 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
                    struct ls_error *error)
 {
     const struct ls_config *config = &trainer->config;
-    bool first = ls_comm_first_on_machine(trainer->world);
+    bool first = ls_comm_first_on_machine(trainer->whole);
     struct ls_error why = {0};
     int status = LS_OK;
     uint64_t machines = first;
     *snapshots = (struct snapshots){.log = log, .first = first, .spare = -1};
-    if (trainer->workers)
-        return LS_OK; /* there are none of workers */
     snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
     snapshots->named = trainer->state->from_snapshot ? ls_trainer_steps(trainer) : -1;
     if (first && !trainer->state->from_snapshot)
@@ -122,7 +121,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     if (first)
         stale_remove(config, folder);
     if (first && config->snapshot.every != 0)
-        status = fit_snapshots(config, &trainer->layout, trainer->world,
+        status = fit_snapshots(config, &trainer->layout, trainer->whole,
                                trainer->state->from_snapshot, &why);
     if (first && config->snapshot.every != 0 && !status) {
         status = folder_make(folder, &why);
@@ -132,8 +131,10 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
             ls_checkpoint_prune(folder, 0, -1, NULL); /* what was not finished */
         if (!status)
             status = ls_checkpoint_remove_others(folder, snapshots->named, &why);
+        if (!status && trainer->workers)
+            status = workers_snapshots_open(trainer, folder, snapshots->named, token, &why);
     }
-    status = ls_comm_agree(trainer->world, status, &why);
+    status = ls_comm_agree(trainer->whole, status, &why);
     if (status && !sink_refused(status))
         return ls_error_set(error, status, "%s", why.text);
     if (status && snapshots->named >= 0)
@@ -144,7 +145,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
         ls_log(log, LS_LOG_WARNING, "no snapshots are taken: %s", why.text);
     else if (config->snapshot.every != 0)
         snapshots->trainer = trainer;
-    status = ls_all_reduce_u64(trainer->world, &machines, 1, error);
+    status = ls_all_reduce_u64(trainer->whole, &machines, 1, error);
     snapshots->machines = (double)machines;
     return status;
 }
@@ -212,14 +213,35 @@ static int64_t spare_take(struct snapshots *snapshots)
     return read ? -1 : spare;
 }
 
+static void named(struct snapshots *snapshots, int64_t step, double cost_s)
+{
+    snapshots->spare = snapshots->named;
+    snapshots->named = step;
+    snapshots->cost_s = cost_s;
+}
+
+/* It has its name at once: the next meeting may be far. */
+static int workers_take(struct snapshots *snapshots, struct ls_error *error)
+{
+    struct ls_trainer *t = snapshots->trainer;
+    int status =
+        workers_snapshot(t, snapshots->folder, snapshots->named, spare_take(snapshots), error);
+    if (!status)
+        named(snapshots, ls_trainer_steps(t), ls_now_s() - snapshots->begun_s);
+    return status;
+}
+
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error)
 {
     struct ls_error why = {0};
     snapshots->begun_s = ls_now_s();
     snapshots->stores = stored;
-    int status = ls_saving_begin(&snapshots->newest, snapshots->trainer->state, snapshots->folder,
-                                 snapshots->named, spare_take(snapshots), stored, hash, &why);
+    int status =
+        snapshots->trainer->workers
+            ? workers_take(snapshots, &why)
+            : ls_saving_begin(&snapshots->newest, snapshots->trainer->state, snapshots->folder,
+                              snapshots->named, spare_take(snapshots), stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)
         missed_tell(snapshots, ls_trainer_steps(snapshots->trainer), &why);
@@ -238,9 +260,7 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     int status = ls_saving_keep(saving, &why);
     snapshots->refused = sink_refused(status);
     if (!status) {
-        snapshots->spare = snapshots->named;
-        snapshots->named = ls_saving_step(saving);
-        snapshots->cost_s = ls_saving_cost_s(saving);
+        named(snapshots, ls_saving_step(saving), ls_saving_cost_s(saving));
         missed_end(snapshots);
     }
     if (snapshots->refused) {

@@ -46,7 +46,8 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
 bool snapshots_due(const struct snapshots *snapshots, int64_t step);
 /* Local, once one was named. Its cost, of the mean rank, says how often they are taken. */
 void snapshots_weigh(struct snapshots *snapshots, double cost_s);
-/* Collective, after a step. The state as it is now; hash as of ls_saving_begin. */
+/* Collective, after a step. The state as it is now; hash as of ls_saving_begin. Of workers it is
+ * complete at once, and never stored. */
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error);
 /* Collective, after the next one: it gets its name. Without room for it: a warning, and refused. */

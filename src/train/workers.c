@@ -132,6 +132,10 @@ void workers_stop(struct ls_trainer *t)
         return;
     ls_comm_free(t->workers->across);
     t->workers->across = NULL;
+    for (int i = 0; i < t->workers->all; i++) {
+        ls_comm_free(t->workers->from[i]);
+        t->workers->from[i] = NULL;
+    }
 }
 
 void workers_close(struct ls_trainer *t)

@@ -14,6 +14,8 @@
 
 #include "train/stage.h"
 
+#include <lockstep/ckpt.h>
+
 struct workers;
 
 /* Collective over t->whole, once t->layout is known. Sets t->world, and t->workers where
@@ -48,6 +50,14 @@ int64_t workers_joined(const struct workers *workers);
 int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error);
 int workers_save(struct ls_trainer *t, struct ls_error *error);
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
+/* Local, of the first rank of a machine. The folders of workers' snapshots in that of the run's,
+ * and in them nothing but what goes with the one that is named, of that step; -1: none is. */
+int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, int64_t named,
+                           const struct ls_run_token *token, struct ls_error *error);
+/* Collective over t->whole, at a meeting: a snapshot of all, which has its name when this returns.
+ * newest and spare as of ls_saving_begin. */
+int workers_snapshot(struct ls_trainer *t, const char *snapshots, int64_t newest, int64_t spare,
+                     struct ls_error *error);
 /* Collective over t->world, after LS_ECOMM: what outlives a rank that died is kept for the next
  * start (workers_private.h). False: no rank is known to have died, or the job does not survive
  * that. Otherwise error says what was lost and what is kept. */

@@ -67,6 +67,8 @@ struct workers {
     struct server *server;       /* NULL: with diloco */
     struct ls_comm *own;         /* t->world, where it is not t->whole */
     struct ls_comm *across;      /* the ranks of this one's place in all groups, by group */
+    struct ls_comm *from[WORKERS_MAX + 1]; /* [all] t->whole, that group's ranks first; NULL: not
+                                            * made yet */
     int groups, group;   /* groups of workers; of ranks, this one: behind those a server's */
     int all;             /* groups of ranks */
     int owner;           /* the group whose global parameters are saved and hashed */
@@ -183,6 +185,16 @@ bool rescue_keeps_deltas(const struct ls_trainer *t);
 int rescue_take(struct ls_trainer *t, struct ls_error *error);
 /* Local, on rank 0. It is not needed any more. */
 void rescue_remove(const struct ls_trainer *t);
+/* workers_snapshots.c. Collective over t->whole. The newest snapshot of a step above `than` that
+ * the machines have together, all of its units opened: close them. *step is -1 where there is none.
+ * And one that cannot be used is removed, with what is newer. */
+int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots, int64_t than,
+                             int64_t *step, struct ls_checkpoint *opened[WORKERS_MAX + 1],
+                             struct ls_error *error);
+void workers_snapshot_close(const struct workers *workers,
+                            struct ls_checkpoint *opened[WORKERS_MAX + 1]);
+int workers_snapshot_remove(struct ls_trainer *t, const char *snapshots, int64_t step,
+                            struct ls_error *error);
 /* Collective over t->world. workers_state.c: a unit's configuration is that of its folder in a
  * run's folder, until unit->config is set again; -1: in that itself. The folder belongs to this
  * start of the run. And the unit as it was saved there. */

@@ -4,6 +4,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
+#include <lockstep/state/unit_snapshots.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,28 +247,85 @@ int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int6
     return status;
 }
 
-/* Collective over t->whole. All units as they were saved after that step. */
-static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct ls_error *error)
+/* Where all units of a step are. */
+struct kept {
+    const char *run;
+    int64_t step;
+    struct ls_checkpoint **opened; /* [count + 1]; NULL: on the disk */
+};
+
+/* Collective over t->world. worker -1: the global parameters. */
+static int kept_load(struct ls_trainer *t, struct ls_state *unit, const struct kept *kept,
+                     int64_t worker, struct ls_error *error)
+{
+    if (!kept->opened)
+        return unit_load(t, unit, kept->run, worker, kept->step, error);
+    return ls_state_load_collected(unit, kept->opened[worker < 0 ? t->workers->count : worker],
+                                   error);
+}
+
+/* Collective over t->whole. All units as they were after that step. */
+static int step_load(struct ls_trainer *t, const struct kept *kept, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct ls_state *outer = workers_outer(t);
     int status = LS_OK;
     for (int k = 0; k < w->held && !status; k++)
-        status = unit_load(t, &t->units[k], run, index_of(t, k), step, error);
+        status = kept_load(t, &t->units[k], kept, index_of(t, k), error);
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = workers_digest(t, error);
     if (!status)
-        status = unit_load(t, outer, run, -1, step, error);
+        status = kept_load(t, outer, kept, -1, error);
     for (int k = 0; k < w->held && !status; k++)
         if (t->units[k].step != outer->step)
             status = ls_error_set(error, LS_ECKPT,
                                   "%.300s/workers/%04d: its checkpoint of step %ld is not of the "
                                   "run's",
-                                  run, (int)index_of(t, k), (long)step);
+                                  kept->run, (int)index_of(t, k), (long)kept->step);
     for (int u = 0; u < t->unit_count && !status; u++)
         status = ls_state_settle(&t->units[u], error);
     return ls_comm_agree(t->whole, status, error);
+}
+
+/* Collective over t->whole. What a start that lost ranks kept, or the newest snapshot, if it is
+ * newer than the checkpoint of step `saved` (-1: there is none). A snapshot that is not what was
+ * hashed goes, as damage says, and others may be there: *again. */
+static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool *again,
+                       struct ls_error *damage, struct ls_error *error)
+{
+    struct ls_state *outer = workers_outer(t);
+    const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
+    struct ls_checkpoint *opened[WORKERS_MAX + 1] = {NULL};
+    struct kept kept = {.run = outer->snapshots, .step = -1, .opened = opened};
+    struct ls_error why = {0};
+    int status = LS_OK;
+    if (kept.run)
+        status = workers_snapshot_collect(t, kept.run, saved, &kept.step, opened, &why);
+    if (status == LS_EIO || status == LS_ENOSPC) { /* nothing was loaded */
+        ls_log(log, LS_LOG_WARNING, "the newest snapshot cannot be used: %s", why.text);
+        kept.step = -1;
+        status = LS_OK;
+    }
+    if (!status)
+        status = rescue_resume(t, ls_max(saved, kept.step), resumed, &why);
+    bool loads = !status && !*resumed && kept.step >= 0;
+    if (loads)
+        status = step_load(t, &kept, &why);
+    if (loads && !status) {
+        outer->from_snapshot = *resumed = true;
+        outer->saved_step = saved;
+        ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)",
+               opened[t->workers->count]->directory, (long)outer->step);
+    }
+    workers_snapshot_close(t->workers, opened);
+    *again = loads && status == LS_ECKPT;
+    if (*again) {
+        *damage = why;
+        ls_log(log, LS_LOG_WARNING, "the newest snapshot is left out: %s", why.text);
+        return workers_snapshot_remove(t, kept.run, kept.step, error);
+    }
+    return status ? ls_error_set(error, status, "%s", why.text) : LS_OK;
 }
 
 /* Collective over t->whole. The newest that is whole, of the run itself. */
@@ -276,13 +334,16 @@ static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *err
     struct found found;
     const char *run = t->config.train.out;
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
-    struct ls_error newest = {0};
+    struct ls_error newest = {0}, snapshot = {0};
+    bool again = true;
     int status = steps_find(t, run, 0, &found, error);
-    if (!status)
-        status = rescue_resume(t, found.count ? found.step[0] : -1, resumed, error);
+    while (!status && again)
+        status =
+            memory_load(t, found.count ? found.step[0] : -1, resumed, &again, &snapshot, error);
     for (int64_t i = 0; i < found.count && !status && !*resumed; i++) {
+        const struct kept kept = {.run = run, .step = found.step[i]};
         struct ls_error damage = {0};
-        status = step_load(t, run, found.step[i], &damage);
+        status = step_load(t, &kept, &damage);
         *resumed = !status;
         newest = newest.code ? newest : damage;
         if (status && status != LS_ECKPT) { /* it may be whole: an older one is not taken */
@@ -294,12 +355,19 @@ static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *err
         status = LS_OK;
     }
     free(found.step);
-    if (status || *resumed || found.count == 0)
+    if (status || *resumed)
         return status;
-    return ls_error_set(error, LS_ECKPT,
-                        "%.300s/checkpoints: none of %ld checkpoints can be read (move them away "
-                        "to start afresh); the newest: %.600s",
-                        run, (long)found.count, newest.text);
+    if (found.count > 0)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s/checkpoints: none of %ld checkpoints can be read (move them "
+                            "away to start afresh); the newest: %.600s",
+                            run, (long)found.count, newest.text);
+    if (snapshot.code) /* the weights are those of the snapshot */
+        return ls_error_set(error, LS_ENUMERIC,
+                            "%.900s. Memory of a rank is faulty. There is no checkpoint on the "
+                            "disk, and the snapshot is removed: train.resume=auto begins anew",
+                            snapshot.text);
+    return LS_OK;
 }
 
 static void state_note(void *user, const char *directory, const struct ls_checkpoint_state *state)
@@ -318,7 +386,8 @@ static int named_load(struct ls_trainer *t, const char *path, char run[PATH_MAX]
     if (!status)
         status = ls_checkpoint_visit(path, state_note, &step, error);
     status = ls_comm_agree(t->whole, status, error);
-    return status ? status : step_load(t, run, step, error);
+    const struct kept kept = {.run = run, .step = step};
+    return status ? status : step_load(t, &kept, error);
 }
 
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)

@@ -278,6 +278,31 @@ CASE(test_a_server_that_is_killed)
                 "parallel.workers=3 parallel.servers=1 train.save_every=1000000", 3);
 }
 
+/* All ranks die at once, and nothing is on the disk: there is the newest snapshot. */
+CASE(test_all_workers_killed)
+{
+    static const char recipe[] = "async.mode=diloco async.workers=4 async.sync_every=2";
+    char keys[640];
+    pid_t pids[LAUNCHED_RANKS];
+    mpirun_or_skip();
+    snprintf(keys, sizeof keys,
+             "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=1000000 snapshot.every=1 "
+             "parallel.workers=4",
+             recipe);
+    pid_t launcher = launched_start(folder, RATE, "all", keys);
+    launched_await_step(launcher, folder, "all", 8);
+    expect_ranks("all", LAUNCHED_RANKS, pids);
+    for (int i = 0; i < LAUNCHED_RANKS; i++)
+        kill(pids[i], SIGKILL);
+    launched_await_event(launcher, folder, "all", "going_on", 1);
+    launched_stop(launcher, folder, "all");
+    await_no_ranks("all");
+    snprintf(keys, sizeof keys, "%s async.follow=all", recipe);
+    launched_expect_same_of(folder, "all", keys);
+    assert_int_equal(launched_events(folder, "all", "going_on", NULL), 1);
+    assert_int_equal(launched_events(folder, "all", "going_on", "\"from\": 0,"), 0);
+}
+
 /* ---- what must be seen ----------------------------------------------------------------------- */
 
 /* An mpirun that does `first` before the first start, and `second` before every other one. */

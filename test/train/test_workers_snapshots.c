@@ -1,0 +1,474 @@
+/* Snapshots of workers (async.mode): a run that is killed, at a step or before any call of a
+ * snapshot, goes on from the newest one in another layout, with the bits of a run that lost
+ * nothing; on other machines too. Where the memory has no room, steps go on.
+ *
+ * Broken twins: files of the newest snapshot are written over; a worker's is not copied to another
+ * machine. */
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "../support/suite.h"
+#include "../support/testing.h"
+#include "../support/wrapped.h"
+#include "tokens.h"
+#include "workers_run.h"
+
+#include <lockstep/ckpt.h>
+#include <lockstep/state/unit_snapshots.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STEPS = 12, MEETS = 3, KILLED = 8, NEWEST = 6 };
+
+static const char *directory; /* of the test: `run` in it, and `memory0`, ... by machine */
+
+/* ---- what happens at a call ------------------------------------------------------------------ */
+
+static char watched[PATH_MAX]; /* calls below this folder count */
+static _Atomic int calls;
+static int strikes_at, strike; /* at which of them, from 1; with that errno, 0: SIGKILL */
+static _Atomic int64_t *named; /* the newest step whose global parameters got a name */
+
+static int before(const char *path)
+{
+    if (!watched[0] || strncmp(path, watched, strlen(watched)) || ++calls != strikes_at)
+        return 0;
+    if (strike == 0)
+        raise(SIGKILL);
+    return strike;
+}
+
+static const char *path_of(int file)
+{
+    static _Thread_local char path[PATH_MAX];
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return path;
+}
+
+#define FAIL_BEFORE(path)                                                                          \
+    do {                                                                                           \
+        int failure = before(path);                                                                \
+        if (failure) {                                                                             \
+            errno = failure;                                                                       \
+            return -1;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+WRAPPED(open);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (flags & O_CREAT)
+        FAIL_BEFORE(path);
+    return __real_open(path, flags, mode);
+}
+
+WRAPPED(write);
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    FAIL_BEFORE(path_of(file));
+    return __real_write(file, data, bytes);
+}
+
+WRAPPED(mkdir);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    FAIL_BEFORE(path);
+    return __real_mkdir(path, mode);
+}
+
+WRAPPED(rename);
+int __wrap_rename(const char *from, const char *to)
+{
+    if (strike == 0 ||
+        strstr(from, ".tmp")) /* of a folder that is written over: a new one is made */
+        FAIL_BEFORE(from);
+    return __real_rename(from, to);
+}
+
+WRAPPED(renameat2);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags)
+{
+    FAIL_BEFORE(from);
+    const char *step = strstr(to, "/checkpoints/step-");
+    bool is_worker = strstr(to, "/workers/") != NULL;
+    int status = __real_renameat2(from_folder, from, to_folder, to, flags);
+    if (!status && step && !is_worker)
+        *named = strtol(step + strlen("/checkpoints/step-"), NULL, 10);
+    return status;
+}
+
+/* Each rank is on a machine of its own, whose memory is its own. */
+static bool apart;
+WRAPPED(ls_comm_on_machine);
+bool __wrap_ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
+{
+    return apart ? world_rank == ls_comm_rank(comm) : __real_ls_comm_on_machine(comm, world_rank);
+}
+WRAPPED(ls_comm_first_on_machine);
+bool __wrap_ls_comm_first_on_machine(const struct ls_comm *comm)
+{
+    return apart || __real_ls_comm_first_on_machine(comm);
+}
+WRAPPED(ls_run_open);
+int __wrap_ls_run_open(const struct ls_config *config, struct ls_comm *world,
+                       const struct ls_log *log, const struct ls_run_hooks *hooks,
+                       struct ls_running **out, struct ls_error *error)
+{
+    struct ls_config own = *config;
+    snprintf(own.snapshot.folder, sizeof own.snapshot.folder, "%s/memory%d", directory,
+             apart ? ls_comm_rank(world) : 0);
+    return __real_ls_run_open(&own, world, log, hooks, out, error);
+}
+
+static int64_t killed_at; /* after that step; 0: never */
+WRAPPED(ls_run_step);
+int __wrap_ls_run_step(struct ls_running *run, const struct ls_given_batch *batch,
+                       struct ls_step_report *report, struct ls_error *error)
+{
+    int status = __real_ls_run_step(run, batch, report, error);
+    if (!status && report->step == killed_at)
+        raise(SIGKILL);
+    return status;
+}
+
+static enum { HONEST, OVER_THE_NEWEST, NOT_COPIED } twin;
+static int64_t flipped_step; /* whose worker 1 is not what is hashed */
+WRAPPED(ls_saving_begin_among);
+int __wrap_ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
+                                 const struct ls_unit_snapshots *of, int64_t newest, int64_t spare,
+                                 const struct ls_digest *hash, struct ls_error *error)
+{
+    struct ls_digest other = *hash;
+    if (twin == OVER_THE_NEWEST)
+        spare = newest;
+    other.low ^= state->step == flipped_step && strstr(of->folder, "/workers/0001") != NULL;
+    return __real_ls_saving_begin_among(out, state, of, newest, spare, &other, error);
+}
+
+WRAPPED(ls_checkpoint_writer_replicate);
+int __wrap_ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t copies,
+                                          struct ls_error *error)
+{
+    return __real_ls_checkpoint_writer_replicate(writer, twin == NOT_COPIED ? 0 : copies, error);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static const struct mode {
+    const char *name, *words;
+    bool clock; /* another run follows its log */
+} modes[] = {
+    {"diloco", "async.mode=diloco async.sync_every=3", false},
+    {"streaming",
+     "async.mode=diloco async.sync_every=6 async.fragments=2 async.delay=1 async.delta=int8",
+     false},
+    {"fp16", "async.mode=diloco async.sync_every=3 numerics.precision=fp16", false},
+    {"adamw", "async.mode=diloco async.sync_every=3 async.outer_optim=adamw", false},
+    {"free", "async.mode=server async.sync_every=3 async.times=1,3", false},
+    {"bounded", "async.mode=server async.sync_every=3 async.times=1,3 async.staleness=1", false},
+    {"clock", "async.mode=server async.sync_every=3 async.order=clock", true},
+};
+enum { MODES = sizeof modes / sizeof *modes };
+
+static struct workers_run run_of(const struct mode *mode, const char *words)
+{
+    return (struct workers_run){
+        .whole = true,
+        .config = workers_config(directory,
+                                 "async.workers=2 %s train.steps=12 train.save_every=0 "
+                                 "log.hash_every=3 snapshot.every=2 train.resume=auto %s",
+                                 mode->words, words)};
+}
+
+static void shell(const char *commands)
+{
+    char line[PATH_MAX + 512];
+    snprintf(line, sizeof line, "cd '%s' && %s", directory, commands);
+    assert_int_equal(system(line), 0);
+}
+
+static void start_over(void)
+{
+    watched[0] = '\0';
+    strikes_at = strike = 0;
+    *named = -1;
+    shell("rm -rf run follows memory* && for i in 0 1 2 3 4 5; do mkdir memory$i; done");
+}
+
+/* In a process that is killed; false: it came to its end. */
+static bool run_killed(const struct mode *mode, const char *words)
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        static struct workers_run run;
+        run = run_of(mode, words);
+        calls = 0;
+        _exit(workers_run(&run) ? 1 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return true;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return false;
+}
+
+static void run_killed_at(const struct mode *mode, int64_t step, const char *words)
+{
+    killed_at = step;
+    assert_true(run_killed(mode, words));
+    killed_at = 0;
+}
+
+/* All of it on one rank, without snapshots. */
+static struct workers_run reference_of(const struct mode *mode)
+{
+    static struct workers_run references[MODES];
+    struct workers_run reference = references[mode - modes];
+    char words[700];
+    if (reference.hash[STEPS - 1][0] && !mode->clock)
+        return reference;
+    snprintf(words, sizeof words, "parallel.workers=1 snapshot.every=0 train.out=%s/follows %s%s",
+             directory, mode->clock ? "async.follow=" : "",
+             mode->clock ? scratch_path(directory, "run") : "");
+    reference = run_of(mode, words);
+    workers_run_well(&reference);
+    shell("rm -rf follows");
+    references[mode - modes] = reference;
+    return reference;
+}
+
+static void expect_ended_well(const struct mode *mode, struct workers_run *run, const char *words)
+{
+    if (workers_run(run))
+        fail_msg("%s, %s: %s", mode->name, words, run->error.text);
+    assert_int_equal(run->steps, STEPS);
+    struct workers_run reference = reference_of(mode);
+    workers_expect_alike(&reference, run, words);
+}
+
+/* Folders of snapshots that are left. */
+static int left(void)
+{
+    int count = 0;
+    DIR *stream = opendir(scratch_path(directory, "memory0"));
+    for (struct dirent *entry; (entry = readdir(stream));)
+        count += entry->d_name[0] != '.';
+    closedir(stream);
+    return count;
+}
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+#define CLOCK "parallel.workers=2 parallel.servers=1 "
+static const char *const layouts[] = {
+    "parallel.workers=1",
+    "parallel.workers=2",
+    "parallel.workers=2 parallel.tp=2",
+    "parallel.workers=1 parallel.dp_shard=2 parallel.zero=3",
+    "parallel.workers=2 parallel.pp=2",
+};
+static const char *const clock_layouts[] = {CLOCK, CLOCK "parallel.tp=2"};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static const char *layout_of(const struct mode *mode, int i)
+{
+    return mode->clock ? clock_layouts[i % 2] : layouts[i % LAYOUTS];
+}
+
+/* Nothing is on the disk. */
+CASE(test_a_run_goes_on_from_the_newest)
+{
+    int every = check_every(3, 2);
+    for (int i = 0; i < MODES * LAYOUTS; i++) {
+        const struct mode *mode = &modes[i % MODES];
+        if (i % every && i >= MODES)
+            continue;
+        const char *words = layout_of(mode, i / MODES + i + 1);
+        start_over();
+        run_killed_at(mode, KILLED, layout_of(mode, i / MODES + i));
+        assert_int_equal(*named, NEWEST);
+        struct workers_run run = run_of(mode, words);
+        expect_ended_well(mode, &run, words);
+        if (run.first != NEWEST || run.said[0])
+            fail_msg("%s, %s: it went on from step %d: %s", mode->name, words, run.first, run.said);
+        assert_int_equal(left(), 0);
+    }
+}
+
+/* What had a name is whole, however far the next one came. Returns whether a run went on from
+ * elsewhere, or had to pass something over. */
+static bool is_lost(const struct mode *mode, const char *words)
+{
+    struct workers_run run = run_of(mode, words);
+    int64_t newest = ls_max(*named, 0);
+    expect_ended_well(mode, &run, words);
+    return run.first < newest || strstr(run.said, "snapshot");
+}
+
+CASE(test_killed_before_any_call)
+{
+    static const int tried[] = {0, 5};
+    int trials = 0;
+    for (int m = 0; m < 2; m++)
+        for (int at = 1;; at += check_every(29, 17)) {
+            const struct mode *mode = &modes[tried[m]];
+            start_over();
+            snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
+            strikes_at = at;
+            if (!run_killed(mode, "parallel.workers=2 parallel.dp=2"))
+                break;
+            watched[0] = '\0';
+            trials++;
+            if (is_lost(mode, at % 2 ? "parallel.workers=1 parallel.tp=2" : "parallel.workers=2"))
+                fail_msg("%s: killed before call %d", mode->name, at);
+        }
+    assert_true(trials > 10);
+}
+
+CASE(test_files_of_the_newest_written_over)
+{
+    bool lost = false;
+    twin = OVER_THE_NEWEST;
+    for (int at = 1; !lost; at += 7) {
+        start_over();
+        snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
+        strikes_at = at;
+        if (!run_killed(&modes[0], "parallel.workers=2"))
+            break;
+        watched[0] = '\0';
+        lost = is_lost(&modes[0], "parallel.workers=1");
+    }
+    twin = HONEST;
+    assert_true(lost);
+}
+
+CASE(test_no_room)
+{
+    int warned = 0;
+    for (int at = 1; at < 200; at += check_every(67, 23)) {
+        struct workers_run run = run_of(&modes[0], "parallel.workers=2");
+        start_over();
+        snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
+        strikes_at = at;
+        strike = ENOSPC;
+        calls = 0;
+        int status = workers_run(&run);
+        watched[0] = '\0';
+        if (status)
+            fail_msg("call %d: %s", at, run.error.text);
+        struct workers_run reference = reference_of(&modes[0]);
+        workers_expect_alike(&reference, &run, "without room");
+        bool struck = calls >= at;
+        if (struck != (strstr(run.said, "no snapshot") != NULL))
+            fail_msg("call %d of %d: %s", at, calls, run.said);
+        warned += struck;
+    }
+    assert_true(warned > 3);
+}
+
+/* Machines change places, so that a worker's files are where another one is computed; or the one of
+ * a worker is gone, of which another has copies. */
+CASE(test_other_machines)
+{
+    static const struct {
+        const char *from, *to, *moves;
+    } trials[] = {
+        {"parallel.workers=2", "parallel.workers=2",
+         "mv memory0 m && mv memory1 memory0 && mv m memory1"},
+        {"parallel.workers=2", "parallel.workers=1", "rm -r memory1 && mkdir memory1"},
+        {"parallel.workers=2 parallel.tp=2", "parallel.workers=2 parallel.pp=2",
+         "rm -r memory2 && mkdir memory2"},
+        {"parallel.workers=1", "parallel.workers=2 parallel.tp=2",
+         "mv memory0 m && mv memory3 memory0 && mv m memory3"},
+    };
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        const struct mode *mode = &modes[i == 1 ? 5 : 0];
+        start_over();
+        apart = true;
+        run_killed_at(mode, KILLED, trials[i].from);
+        shell(trials[i].moves);
+        struct workers_run run = run_of(mode, trials[i].to);
+        int status = workers_run(&run);
+        apart = false;
+        if (status || run.first != NEWEST || run.said[0])
+            fail_msg("%s: from step %d: %s%s", trials[i].from, run.first, run.error.text, run.said);
+        struct workers_run reference = reference_of(mode);
+        workers_expect_alike(&reference, &run, trials[i].to);
+    }
+}
+
+CASE(test_a_worker_that_is_not_copied)
+{
+    start_over();
+    apart = true;
+    twin = NOT_COPIED;
+    run_killed_at(&modes[0], KILLED, "parallel.workers=2");
+    twin = HONEST;
+    shell("rm -r memory1 && mkdir memory1");
+    struct workers_run run = run_of(&modes[0], "parallel.workers=1");
+    workers_run_well(&run);
+    apart = false;
+    assert_int_equal(run.first, 0);
+    assert_non_null(strstr(run.said, "skipping a snapshot that is not whole"));
+}
+
+/* A bit flips between the hash and the copy. */
+CASE(test_not_what_was_hashed)
+{
+    for (int disk = 1; disk >= 0; disk--) {
+        struct workers_run run = run_of(&modes[0], "parallel.workers=1");
+        start_over();
+        flipped_step = NEWEST;
+        if (disk) {
+            struct workers_run first = run_of(&modes[0], "parallel.workers=2");
+            first.steps = MEETS;
+            workers_run_well(&first); /* it saves where it ends */
+        }
+        run_killed_at(&modes[0], KILLED, "parallel.workers=2 snapshot.every=6");
+        flipped_step = 0;
+        int status = workers_run(&run);
+        if (disk) {
+            if (status || run.first != MEETS ||
+                !strstr(run.said, "the newest snapshot is left out"))
+                fail_msg("from step %d: %s%s", run.first, run.error.text, run.said);
+            continue;
+        }
+        assert_int_equal(status, LS_ENUMERIC);
+        assert_non_null(strstr(run.error.text, "There is no checkpoint on the disk"));
+        assert_non_null(strstr(run.said, "the newest snapshot is left out"));
+        run.said[0] = '\0';
+        expect_ended_well(&modes[0], &run, "anew");
+        assert_int_equal(run.first, 0);
+    }
+}
+
+static int setup(void **state)
+{
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 0);
+    named = mmap(NULL, sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (named == MAP_FAILED || workers_setup(state))
+        return -1;
+    directory = *state;
+    return 0;
+}
+
+SUITE_MAIN(setup, scratch_teardown)
