@@ -233,7 +233,7 @@ $(BUILD)/test/train/test_trace_times: private LDFLAGS_BASE += $(call wrap,ls_now
 	ls_layer_forward ls_layer_backward_weight ls_optimizer_step comm_thread_wait \
 	ls_test sysconf)
 # This one has a rank that computes wrongly, and a replay that is not compared.
-$(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash)
+$(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash replay_new)
 # This one flips a bit of what a rank holds.
 $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_trainer_new replay_due ls_trainer_step)
 # This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up

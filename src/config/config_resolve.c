@@ -620,9 +620,6 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
                       "last step is a meeting: expected %lld or %lld steps in all",
                       (long long)interval, (long long)(steps / interval * interval),
                       (long long)((steps / interval + 1) * interval));
-    if (config->check.replay > 0)
-        return REJECT("check.replay", "steps of workers are not computed again: expected 0 with "
-                                      "async.mode");
     if (config->train.auto_layout)
         return REJECT("parallel.auto", "the planner lays out one worker, not several: expected "
                                        "false with async.mode");

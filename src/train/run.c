@@ -240,8 +240,8 @@ static int step_write(struct ls_running *run, const struct ls_step_report *repor
     return status;
 }
 
-/* A step, and if it is drawn the same step again, by other ranks. What the caller computes of is
- * not computed again. */
+/* A step, and if it is drawn the same step again, by other ranks: with workers all up to where they
+ * meet next. What the caller computes of is not computed again. */
 static int step_compute(struct ls_running *run, const struct ls_given_batch *batch,
                         struct ls_step_report *report, struct ls_error *error)
 {
@@ -252,7 +252,7 @@ static int step_compute(struct ls_running *run, const struct ls_given_batch *bat
         return ls_trainer_step_on(run->trainer, batch, report, error);
     if (run->trainer->waiting)
         return ls_trainer_update(run->trainer, report, error);
-    if (!replay_due(run->config, number))
+    if (!ls_trainer_meets(run->trainer) || !replay_due(run->config, number))
         return ls_trainer_step(run->trainer, report, error);
     double start_s = ls_now_s();
     run_trace_begin(&run->trace, "replay");
@@ -269,7 +269,7 @@ static int step_compute(struct ls_running *run, const struct ls_given_batch *bat
             snapshots_void(&run->snapshots, run->world);
     }
     if (!status)
-        run->hashed_step = number;
+        run->hashed_step = run->trainer->state->step;
     replay_free(replay);
     run_trace_end(&run->trace);
     run->replay_s += ls_now_s() - start_s;
@@ -563,8 +563,7 @@ static int run_open(struct ls_running *run, bool *resumed, struct ls_error *erro
                           run->writer ? &run->events.log : NULL);
     }
     if (!status)
-        status = ls_comm_agree(run->world, replay_admit(run->config, &run->trainer->layout, error),
-                               error);
+        status = ls_comm_agree(run->world, replay_admit(run->config, error), error);
     if (!status)
         status = peak_given(run, error);
     if (!status)

@@ -1,8 +1,11 @@
 /* A step computed a second time, each rank's part by another rank. */
 #include "train/step_replay.h"
 
+#include "train/workers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct replay {
     struct ls_trainer *first, *second;
@@ -20,12 +23,16 @@ bool replay_due(const struct ls_config *config, int64_t step)
     return (double)ls_uniform_of(word[0]) < config->check.replay;
 }
 
-int replay_admit(const struct ls_config *config, const struct ls_layout *layout,
-                 struct ls_error *error)
+int replay_admit(const struct ls_config *config, struct ls_error *error)
 {
     if (config->check.replay <= 0)
         return LS_OK;
-    if (layout->ranks == 1)
+    if (config->parallel.servers > 0)
+        return ls_config_reject(config, LS_ECONFIG, "check.replay", error,
+                                "with parallel.servers the clock decides the order of updates "
+                                "(async.order), and a second time it would decide otherwise: use "
+                                "0; `lockstep audit` computes steps again from the log");
+    if (ls_config_ranks(config) == 1)
         return ls_config_reject(config, LS_ECONFIG, "check.replay", error,
                                 "a step is computed again by other ranks, and there is one: use "
                                 "several, or 0");
@@ -72,10 +79,22 @@ static int state_visit(struct ls_state *state, enum ls_access access, ls_slice_v
     return status;
 }
 
+/* With the counters, which are not alike in all groups of workers. */
 static int state_move(struct ls_state *state, struct ls_comm *world, int peer, bool sends,
                       struct ls_error *error)
 {
+    struct {
+        int64_t step, samples;
+        struct ls_loss_scale loss_scale;
+    } counters = {state->step, state->samples, state->loss_scale};
     struct moving m = {.state = state, .world = world, .peer = peer, .sends = sends};
+    int status = sends ? ls_send(world, &counters, sizeof counters, LS_U8, peer, 0, error)
+                       : ls_recv(world, &counters, sizeof counters, LS_U8, peer, 0, error);
+    if (status)
+        return status;
+    state->step = counters.step;
+    state->samples = counters.samples;
+    state->loss_scale = counters.loss_scale;
     return state_visit(state, sends ? LS_READS : LS_WRITES, piece_move, &m.dtype, &m, error);
 }
 
@@ -86,26 +105,29 @@ static int turn_of(int rank, int ranks)
     return rank == ranks - 1 && ranks % 2 ? 2 : rank % 2;
 }
 
-static int state_turn(struct replay *r, struct ls_error *error)
+static int unit_turn(struct replay *r, int u, struct ls_error *error)
 {
-    struct ls_state *from = r->first->state, *to = r->second->state;
+    struct ls_state *from = &r->first->units[u], *to = &r->second->units[u];
     int ranks = ls_comm_size(r->world), rank = ls_comm_rank(r->world);
     int before = (rank + ranks - 1) % ranks, next = (rank + 1) % ranks;
     int status = ls_state_settle(from, error);
-    if (!status)
-        status = ls_state_settle(to, error);
     for (int turn = 0; turn < 3 && !status; turn++) {
         if (turn_of(rank, ranks) == turn)
             status = state_move(from, r->world, before, true, error);
         if (turn_of(next, ranks) == turn && !status)
             status = state_move(to, r->world, next, false, error);
     }
-    if (status)
-        return status;
-    to->step = from->step;
-    to->samples = from->samples;
-    to->loss_scale = from->loss_scale;
-    return ls_state_publish(to, error);
+    if (!status)
+        status = ls_state_publish(to, error);
+    return status ? status : ls_state_settle(to, error);
+}
+
+static int state_turn(struct replay *r, struct ls_error *error)
+{
+    int status = ls_state_settle(r->second->state, error);
+    for (int u = 0; u < r->first->unit_count && !status; u++)
+        status = unit_turn(r, u, error);
+    return status || !r->second->workers ? status : workers_at_meeting(r->second, error);
 }
 
 /* ---- what a rank holds ----------------------------------------------------------------------- */
@@ -127,10 +149,17 @@ static int piece_digest(void *user, const struct ls_slice_piece *piece, struct l
     return status;
 }
 
-static int held_digest(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
+/* Of all units. */
+static int held_digest(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error)
 {
-    struct digesting d = {.state = state};
-    int status = state_visit(state, LS_READS, piece_digest, &d.dtype, &d, error);
+    struct digesting d = {0};
+    int status = LS_OK;
+    for (int u = 0; u < t->unit_count && !status; u++) {
+        d.state = &t->units[u];
+        status = ls_state_settle(d.state, error);
+        if (!status)
+            status = state_visit(d.state, LS_READS, piece_digest, &d.dtype, &d, error);
+    }
     *digest = d.digest;
     return status;
 }
@@ -141,16 +170,16 @@ static int held_look(struct replay *r, struct ls_error *error)
 {
     struct ls_trainer *first = r->first;
     struct ls_digest now = first->held;
-    int status = ls_state_settle(first->state, error);
-    if (!status && first->held_step > 0 && first->held_step == first->state->step)
-        status = held_digest(first->state, &now, error);
+    int status = LS_OK;
+    if (first->held_step > 0 && first->held_step == first->state->step)
+        status = held_digest(first, &now, error);
     r->changed = now.low != first->held.low || now.high != first->held.high;
     return status;
 }
 
 int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error)
 {
-    struct ls_comm *world = trainer->world;
+    struct ls_comm *world = trainer->whole;
     int ranks = ls_comm_size(world), rank = ls_comm_rank(world);
     struct replay *r = calloc(1, sizeof *r);
     struct ls_config config = trainer->config;
@@ -163,6 +192,8 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
     r->world = world;
     config.check.replay = 0; /* its memory alone */
     config.log.trace = config.log.profile = false;
+    if (trainer->workers && !*config.async.follow) /* it records nothing of its own */
+        memcpy(config.async.follow, config.train.out, sizeof config.async.follow);
     /* Its state comes from the first, and what it offloads must not lie in the place of that. */
     snprintf(config.train.resume, sizeof config.train.resume, "never");
     config.model_keys.from[0] = config.lora.from[0] = '\0';
@@ -223,10 +254,15 @@ static int difference_refuse(const struct replay *r, const bool *differs, int ra
     else if (count == 2)
         snprintf(who, sizeof who, "of rank %d or rank %d", found[0], found[1]);
     newest_tell(state, newest);
+    char steps[64];
+    snprintf(steps, sizeof steps, "step %ld was", (long)state->step);
+    if (r->first->workers)
+        snprintf(steps, sizeof steps, "the %ld steps of workers up to step %ld were",
+                 (long)ls_config_interval(&r->first->config), (long)state->step);
     return ls_error_set(error, LS_ENUMERIC,
-                        "step %ld was computed twice, each part by two ranks, and the results "
-                        "differ: memory or arithmetic %s is faulty. Go on on other hardware (%s)",
-                        (long)state->step, who, newest);
+                        "%s computed twice, each part by two ranks, and the results differ: memory "
+                        "or arithmetic %s is faulty. Go on on other hardware (%s)",
+                        steps, who, newest);
 }
 
 /* Collective. Which parts differ. */
@@ -240,9 +276,9 @@ static int difference_tell(struct replay *r, struct ls_error *error)
     all = calloc((size_t)ranks, sizeof *all);
     int status = all && differs ? LS_OK : ls_no_memory(error, "for %d digests", ranks);
     if (!status)
-        status = held_digest(r->first->state, &mine.first, error);
+        status = held_digest(r->first, &mine.first, error);
     if (!status)
-        status = held_digest(r->second->state, &mine.second, error);
+        status = held_digest(r->second, &mine.second, error);
     status = ls_comm_agree(r->world, status, error);
     if (!status)
         status = ls_all_gather(r->world, &mine, all, sizeof mine / sizeof(uint64_t), LS_U64, error);
@@ -281,7 +317,9 @@ int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error 
     int status = ls_comm_agree(replay->world, change_refuse(replay, error), error);
     if (status)
         return status;
-    status = ls_trainer_step(replay->second, &report, error);
+    do
+        status = ls_trainer_step(replay->second, &report, error);
+    while (!status && !ls_trainer_meets(replay->second));
     if (status == LS_ENUMERIC)
         ls_error_suffix(error, "; the step was computed a second time, and the first time it was "
                                "finite: memory or arithmetic of a rank is faulty");
@@ -294,5 +332,5 @@ int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error 
     if (status)
         return status;
     first->held_step = first->state->step;
-    return ls_comm_agree(replay->world, held_digest(first->state, &first->held, error), error);
+    return ls_comm_agree(replay->world, held_digest(first, &first->held, error), error);
 }

@@ -8,12 +8,13 @@
 /* Local. Whether the step is one of those: drawn with probability check.replay, from seed and step
  * alone. */
 bool replay_due(const struct ls_config *config, int64_t step);
-/* Local. LS_ECONFIG where nothing can be replayed: there is one rank, or mode fast. */
-int replay_admit(const struct ls_config *config, const struct ls_layout *layout,
-                 struct ls_error *error);
+/* Local. LS_ECONFIG where nothing can be replayed: there is one rank, or mode fast, or servers. */
+int replay_admit(const struct ls_config *config, struct ls_error *error);
 
 struct replay;
-/* Collective. Before the step: a second trainer, in which rank w has the place of rank w + 1 (the
+/* Of workers (workers.h) it is the interval that begins with the step.
+ *
+ * Collective. Before the step: a second trainer, in which rank w has the place of rank w + 1 (the
  * last one that of rank 0), and the state of this one. It takes as much memory as the first. */
 int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error);
 /* Collective. Behind the trainer's step: the same step again. *hash is that of the state.

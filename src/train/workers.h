@@ -29,6 +29,9 @@ void workers_close(struct ls_trainer *t);
 
 /* Collective over t->whole. The next step's report; the first one of an interval computes all. */
 int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error);
+/* Collective over t->whole. Units have the state of a meeting, from elsewhere: behind it comes the
+ * next interval. */
+int workers_at_meeting(struct ls_trainer *t, struct ls_error *error);
 /* Local. Steps that were reported. */
 int64_t workers_told(const struct workers *workers);
 

@@ -390,6 +390,13 @@ static int named_load(struct ls_trainer *t, const char *path, char run[PATH_MAX]
     return status ? status : step_load(t, &kept, error);
 }
 
+int workers_at_meeting(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    w->told = workers_outer(t)->step;
+    return w->server ? server_seek(t, w->told, NULL, error) : LS_OK;
+}
+
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {
     struct workers *w = t->workers;

@@ -28,6 +28,8 @@ static int ranks;
 static _Thread_local int rank;                         /* of the world: a core */
 static _Thread_local const struct ls_optimizer *first; /* of the trainer of the run */
 
+static uint32_t flips = 1;
+
 /* A bit of the masters that this rank alone holds. */
 WRAPPED(ls_optimizer_step);
 int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
@@ -46,7 +48,7 @@ int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
             continue;
         uint32_t bits;
         memcpy(&bits, slices[i].master, sizeof bits);
-        bits ^= 1;
+        bits ^= flips;
         memcpy(slices[i].master, &bits, sizeof bits);
         return status;
     }
@@ -94,9 +96,10 @@ static void record_visit(void *user, const struct ls_record *record)
         snprintf(outcome->hash, sizeof outcome->hash, "%s", hash);
 }
 
+static int number; /* of the last run */
+
 static struct outcome run(void **state, const char *words)
 {
-    static int number;
     char path[PATH_MAX];
     bool torn;
     struct outcome outcome = {0};
@@ -137,6 +140,70 @@ CASE(test_replays_change_nothing)
         assert_int_equal(plain.replays, 0);
         assert_int_equal(twice.replays, LAST);
     }
+}
+
+/* With workers all steps up to where they meet, by the ranks of another group. */
+#define DILOCO "async.mode=diloco async.workers=2 async.sync_every=2 "
+#define SERVER "async.mode=server async.workers=2 async.sync_every=2 "
+CASE(test_replays_of_workers_change_nothing)
+{
+    static const struct {
+        const char *recipe, *layout;
+    } runs[] = {
+        {DILOCO, "parallel.workers=2"},
+        {DILOCO "async.workers=3 optim.name=muon", "parallel.workers=3 parallel.tp=2"},
+        {DILOCO "numerics.precision=fp16 model.dropout=0.1", "parallel.dp=2 parallel.zero=3"},
+        {DILOCO "async.sync_every=4 async.fragments=2 async.delay=1 async.delta=int8",
+         "parallel.workers=2 parallel.pp=2"},
+        {SERVER "async.times=1,3", "parallel.workers=2"},
+        {SERVER "async.times=1,3 async.staleness=1 numerics.precision=fp16",
+         "parallel.workers=2 parallel.dp=2 parallel.zero=1"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char words[400];
+        struct outcome plain = run(state, runs[i].recipe);
+        snprintf(words, sizeof words, "%s %s check.replay=1", runs[i].recipe, runs[i].layout);
+        struct outcome twice = run(state, words);
+        if (plain.status || twice.status)
+            fail_msg("%s: %s%s", words, plain.error.text, twice.error.text);
+        assert_int_equal(strlen(plain.hash), 32);
+        if (strcmp(plain.hash, twice.hash))
+            fail_msg("%s: hash %s, expected %s", words, twice.hash, plain.hash);
+        assert_int_equal(twice.replays, LAST / 2);
+    }
+}
+
+/* Workers leave, and come back: the second trainer asks for nobody, and has who took part. */
+static bool asks;
+WRAPPED(replay_new);
+int __wrap_replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    FILE *file;
+    snprintf(path, sizeof path, "%s/members.wanted", trainer->config.train.out);
+    if (asks && ls_comm_rank(trainer->whole) == 0 && (file = fopen(path, "w"))) {
+        fputs(ls_trainer_steps(trainer) == 2 ? "0-2\n" : "0,2\n", file);
+        fclose(file);
+    }
+    return __real_replay_new(trainer, out, error);
+}
+
+CASE(test_replays_of_workers_that_leave)
+{
+    static const char recipe[] = DILOCO "async.workers=3";
+    char words[PATH_MAX + 400];
+    snprintf(words, sizeof words, "%s parallel.workers=3 check.replay=1", recipe);
+    asks = true;
+    struct outcome left = run(state, words);
+    asks = false;
+    struct outcome all = run(state, recipe);
+    assert_ok(left.status, left.error);
+    assert_string_not_equal(left.hash, all.hash);
+    assert_int_equal(left.replays, LAST / 2);
+    snprintf(words, sizeof words, "%s async.follow=%s/run%d", recipe, (char *)*state, number - 1);
+    struct outcome follows = run(state, words);
+    assert_ok(follows.status, follows.error);
+    assert_string_equal(left.hash, follows.hash);
 }
 
 /* A tier's file beside the one of the run. */
@@ -198,6 +265,28 @@ static void expect_found(const struct outcome *found, const char *who)
 }
 
 #define ONE_HOLDER "parallel.dp=4 parallel.zero=1 "
+
+/* One rank a worker: what it computes wrongly comes to all with the outer step, if that does not
+ * round it away. */
+CASE(test_a_fault_in_a_worker)
+{
+    flips = 1 << 20;
+    struct outcome right = run_with(state, NONE, DILOCO "parallel.workers=2");
+    struct outcome wrong = run_with(state, EVERY, DILOCO "parallel.workers=2");
+    struct outcome found = run_with(state, EVERY, DILOCO "parallel.workers=2 check.replay=1");
+    assert_int_equal(wrong.status, LS_OK);
+    assert_string_not_equal(right.hash, wrong.hash);
+    if (found.status != LS_ENUMERIC ||
+        !strstr(found.error.text, "the 2 steps of workers up to step 4 were computed twice"))
+        fail_msg("status %d: %s", found.status, found.error.text);
+    assert_int_equal(found.replays, 1);
+
+    compares_nothing = true;
+    found = run_with(state, EVERY, DILOCO "parallel.workers=2 check.replay=1");
+    compares_nothing = false;
+    assert_int_equal(found.status, LS_OK);
+    flips = 1;
+}
 
 /* ZeRO 1: nobody else holds these masters. */
 CASE(test_copies_do_not_show_it)

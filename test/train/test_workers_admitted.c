@@ -161,7 +161,6 @@ static const struct {
     {"memory.offload.gradients=file", ALL},
     {"memory.offload.parameters=host", ALL},
     {"memory.offload.parameters=file", ALL},
-    {"check.replay=1", ALL},
 };
 
 static bool begins(const char *text, const char *with)
