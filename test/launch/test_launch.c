@@ -278,6 +278,41 @@ CASE(test_a_server_that_is_killed)
                 "parallel.workers=3 parallel.servers=1 train.save_every=1000000", 3);
 }
 
+/* The order of updates, or who takes part, is given: the interval is computed again, to the same
+ * bits. */
+static void given_kill(const char *out, const char *recipe)
+{
+    char keys[640];
+    pid_t pids[LAUNCHED_RANKS];
+    snprintf(keys, sizeof keys,
+             "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=1000000 snapshot.every=1 "
+             "parallel.workers=4",
+             recipe);
+    pid_t launcher = launched_start(folder, RATE, out, keys);
+    launched_await_step(launcher, folder, out, 8);
+    expect_ranks(out, LAUNCHED_RANKS, pids);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    launched_await_event(launcher, folder, out, "going_on", 1);
+    launched_stop(launcher, folder, out);
+    await_no_ranks(out);
+    launched_expect_same_of(folder, out, recipe);
+    assert_int_equal(launched_events(folder, out, "going_on", NULL), 1);
+    assert_int_equal(launched_events(folder, out, "going_on", "\"from\": 0,"), 0);
+}
+
+CASE(test_an_order_that_is_computed)
+{
+    mpirun_or_skip();
+    given_kill("times", "async.mode=server async.workers=4 async.sync_every=4 async.times=1,1,1,3");
+}
+
+CASE(test_workers_that_are_followed)
+{
+    mpirun_or_skip();
+    given_kill("followed", "async.mode=diloco async.workers=4 async.sync_every=2 async.mixing=0.5 "
+                           "async.follow=workers");
+}
+
 /* All ranks die at once, and nothing is on the disk: there is the newest snapshot. */
 CASE(test_all_workers_killed)
 {
