@@ -218,6 +218,7 @@ static void named(struct snapshots *snapshots, int64_t step, double cost_s)
     snapshots->spare = snapshots->named;
     snapshots->named = step;
     snapshots->cost_s = cost_s;
+    missed_end(snapshots);
 }
 
 /* It has its name at once: the next meeting may be far. */
@@ -259,10 +260,8 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     snapshots->newest = NULL;
     int status = ls_saving_keep(saving, &why);
     snapshots->refused = sink_refused(status);
-    if (!status) {
+    if (!status)
         named(snapshots, ls_saving_step(saving), ls_saving_cost_s(saving));
-        missed_end(snapshots);
-    }
     if (snapshots->refused) {
         missed_tell(snapshots, ls_saving_step(saving), &why);
         status = LS_OK;
