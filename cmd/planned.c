@@ -342,6 +342,14 @@ static void textbook_print(const struct ls_search_options *options, const struct
            ls_bytes(f->device_bytes).text);
 }
 
+/* Of a GPU's memory less is left than a context and the buffers of communicators take. */
+static bool is_tight(const struct ls_search_options *options, const struct ls_config *config,
+                     const struct ls_forecast *f)
+{
+    return !options->cluster->accelerator.is_core && config->memory.device_budget == 0 &&
+           f->device_bytes > 0.95 * f->capacity_bytes;
+}
+
 void planned_forecast(const struct ls_search_options *options, const struct ls_config *config,
                       const struct ls_layout *layout, const struct ls_forecast *f)
 {
@@ -353,6 +361,9 @@ void planned_forecast(const struct ls_search_options *options, const struct ls_c
         100 * f->mfu, 100 * f->hfu);
     printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
            ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
+    if (f->fits && is_tight(options, config, f))
+        printf("  the driver and NCCL need some of an accelerator's memory, too: "
+               "memory.device_budget leaves them some\n");
     training_print(options, f);
     if (layout)
         textbook_print(options, layout, f);

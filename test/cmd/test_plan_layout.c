@@ -175,4 +175,28 @@ CASE(test_larger_leaves_are_named)
     assert_null(strstr(output, "each leaf of"));
 }
 
+/* A GPU that is nearly full has no room for what needs memory beside a run; a budget leaves some.
+ */
+CASE(test_a_tight_memory_is_named)
+{
+#define TIGHT                                                                                      \
+    "plan --layout --cluster clusters/a100-80g-1024.yaml model.preset=gpt2-124m batch.global=8 "   \
+    "data.sequence=1024 "
+    static const char told[] = "the driver and NCCL need some";
+    char output[PROGRAM_OUTPUT_BYTES], words[1024], unit[8];
+    double gib;
+    assert_int_equal(program_run("", TIGHT, output), 0);
+    assert_null(strstr(output, told));
+    const char *memory = strstr(output, "\nmemory: ");
+    assert_true(memory && sscanf(memory, " memory: %lf %3s of", &gib, unit) == 2);
+    assert_string_equal(unit, "GiB");
+    snprintf(words, sizeof words, TIGHT "--what-if accelerator.memory=%.2fGiB", 1.02 * gib);
+    program_expect(words, 0, told);
+    snprintf(words, sizeof words,
+             TIGHT "--what-if accelerator.memory=%.2fGiB memory.device_budget=%.0fMiB", 1.02 * gib,
+             1.01 * 1024 * gib);
+    assert_int_equal(program_run("", words, output), 0);
+    assert_null(strstr(output, told));
+}
+
 SUITE_MAIN(NULL, NULL)
