@@ -141,13 +141,17 @@ static void planned_run_close(struct planned_run *p)
     ls_cluster_release(&p->cluster);
 }
 
-/* Set by SIGINT and SIGTERM, read between steps. */
+/* Set by signals, read between steps. */
 static volatile int stop_asked;
 
+/* SIGUSR1 only asks: a launcher sends it, and a batch system may send others with it, or at the end
+ * of the time in which the run saves. */
 static void on_signal(int signal)
 {
-    if (stop_asked)
+    static volatile sig_atomic_t insisted;
+    if (signal != SIGUSR1 && insisted)
         _exit(128 + signal);
+    insisted |= signal != SIGUSR1;
     stop_asked = 1;
 }
 

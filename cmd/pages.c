@@ -264,10 +264,11 @@ static const struct cmd_page pages[] = {
      "process, unless mpirun or srun started the program: then each process is one rank. However "
      "the work is cut - pipeline, data, context and tensor parallel, ZeRO, micro-batches, threads, "
      "transport - the losses and the final state are the same, bit for bit.\n\nSIGINT, SIGTERM and "
-     "SIGUSR1 finish the step, save a checkpoint and exit; a second signal ends the program at "
-     "once. train.resume=auto resumes from the newest checkpoint, and the result is that of a run "
-     "that was never stopped.\n\nEnvironment: a launcher is known by OMPI_COMM_WORLD_SIZE, "
-     "PMIX_RANK, PMI_RANK, PMI_SIZE, or SLURM_PROCID with SLURM_NTASKS above 1. "
+     "SIGUSR1 finish the step, save a checkpoint and exit; a second SIGINT or SIGTERM ends the "
+     "program at once. train.resume=auto resumes from the newest checkpoint, and the result is "
+     "that of a run that was never stopped.\n\nEnvironment: a launcher is known by "
+     "OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or SLURM_PROCID with SLURM_NTASKS above "
+     "1. "
      "comm.transport=thread or mpi overrides them; a batch script of Slurm sets the last two, so "
      "give comm.transport=thread there to run without srun.",
      train_options, cmd_train, 0,

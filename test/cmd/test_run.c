@@ -81,7 +81,8 @@ CASE(test_evaluation_and_generation)
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
-static void check_signal(int signal, const char *name, const char *keys)
+/* before: a signal that comes with it; 0: none. */
+static void check_signal(int before, int signal, const char *name, const char *keys)
 {
     char line[512], out[64], log[80], whole[80];
     snprintf(out, sizeof out, "stopped-%s", name);
@@ -94,7 +95,11 @@ static void check_signal(int signal, const char *name, const char *keys)
     while (stat(at(metrics_name), &found) || found.st_size <= 500)
         await_pause();
     int status;
+    assert_int_equal(kill(child, SIGSTOP), 0); /* both are there when it goes on */
+    assert_true(await_stopped(child));
+    assert_true(before == 0 || kill(child, before) == 0);
     assert_int_equal(kill(child, signal), 0);
+    assert_int_equal(kill(child, SIGCONT), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     char *text = scratch_read(at(log), NULL);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != ls_exit_code(LS_ESTOPPED) ||
@@ -117,8 +122,9 @@ static void check_signal(int signal, const char *name, const char *keys)
 
 CASE(test_signals_save_and_the_run_goes_on)
 {
-    check_signal(SIGTERM, "TERM", "batch.micro=1 parallel.dp=2");
-    check_signal(SIGINT, "INT", "batch.micro=1");
+    check_signal(0, SIGTERM, "TERM", "batch.micro=1 parallel.dp=2");
+    check_signal(0, SIGINT, "INT", "batch.micro=1");
+    check_signal(SIGUSR1, SIGTERM, "USR1", "batch.micro=1");
 }
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
