@@ -27,6 +27,7 @@
 
 char *hosts_directory, hosts_name[HOSTS][32];
 static pid_t holders[HOSTS], relay;
+static struct link_counts *counts; /* of the relay */
 static const char *missing = "they were not made";
 
 /* ---- the hosts ------------------------------------------------------------------------------- */
@@ -107,6 +108,7 @@ static void agent_write(const char *path)
         text, sizeof text,
         "#!/bin/sh\ncase $1 in\n%s) holder=%ld core=%d ;;\n%s) holder=%ld core=%d ;;\n"
         "*) exit 255 ;;\nesac\nshift\n"
+        "[ ! -e \"$0.deaf\" ] || exit 255\n"
         "nsenter -t $holder -n ip -o link show cable | grep -Eq 'state (UP|UNKNOWN)' || exit 255\n"
         "taskset -c $core nsenter -t $holder -n -u sh -c \"$*\"\ncode=$?\n"
         "[ ! -p \"$0.silent\" ] || read -r word < \"$0.silent\"\nexit $code\n",
@@ -182,7 +184,6 @@ void hosts_link(bool up)
 
 const struct link_counts *hosts_cable(const struct link_faults *faults)
 {
-    static struct link_counts *counts;
     if (relay) {
         kill(relay, SIGKILL);
         waitpid(relay, NULL, 0);
@@ -205,6 +206,16 @@ const struct link_counts *hosts_cable(const struct link_faults *faults)
     munmap(counts, sizeof *counts);
     assert_true(cable_plug());
     return NULL;
+}
+
+void hosts_silence(bool silent)
+{
+    const char *deaf = scratch_path(hosts_directory, "agent.deaf");
+    counts->silent = silent;
+    if (silent)
+        scratch_write(deaf, "", 0);
+    else
+        assert_int_equal(unlink(deaf), 0);
 }
 
 bool hosts_shape(int mbit_per_s)

@@ -30,6 +30,9 @@ void hosts_lose(const char *directory, int host);
 /* Puts in another cable while no job runs: one with faults, or (NULL) a good one. Returns what the
  * faulty one counts; NULL: a good one is in, or this system has no TAP devices. */
 const struct link_counts *hosts_cable(const struct link_faults *faults);
+/* Lets the faulty cable lose everything, and lets no host reach the other, until it is false again.
+ * Neither end sees that: nothing is refused, and no connection is closed. */
+void hosts_silence(bool silent);
 /* Lets the cable carry so many Mbit/s each way. False: this system cannot (Linux with
  * CONFIG_NET_SCH_TBF; Debian: iproute2). */
 bool hosts_shape(int mbit_per_s);

@@ -64,7 +64,8 @@ static bool frame_take(struct relay *relay, int to)
     if (taken.length <= 0)
         return false;
     taken.number = ++relay->came[to];
-    int copies = drawn(relay, relay->faults.lost) ? 0 : 1 + drawn(relay, relay->faults.twice);
+    bool lost = drawn(relay, relay->faults.lost) || relay->counts->silent;
+    int copies = lost ? 0 : 1 + drawn(relay, relay->faults.twice);
     relay->counts->lost += copies == 0;
     relay->counts->twice += copies == 2;
     for (int i = 0; i < FRAMES && copies; i++) {

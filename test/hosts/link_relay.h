@@ -13,9 +13,10 @@ struct link_faults {
     unsigned seed;
 };
 
-/* What was done, over both ways. */
+/* What was done, over both ways. While it is silent, every frame is lost. */
 struct link_counts {
     atomic_llong carried, lost, twice, overtaken;
+    atomic_bool silent;
 };
 
 /* Makes `device` in the networks of both processes, and carries frames between them until the

@@ -3,9 +3,11 @@
  * back; or of which one is lost, and a spare takes over; or whose cable is bad. The end is that of
  * one rank. With --hold it is the two hosts of tools/soak.py. */
 /* check: network */
+#include "../cmd/run_program.h"
 #include "../launch/launched.h"
 #include "../support/await.h"
 #include "../support/extent.h"
+#include "../support/scratch.h"
 #include "../support/testing.h"
 #include "hosts.h"
 
@@ -82,6 +84,40 @@ static void test_a_link_that_is_bad(void **state)
     hosts_cable(NULL);
     assert_int_equal(launched_events(hosts_directory, "bad", "failed", NULL), 0);
     launched_expect_same(hosts_directory, "bad");
+}
+
+/* For a moment: nobody notices. For longer than ranks wait: as a host that is cut off, though no
+ * end of the cable goes down. */
+static void test_a_link_that_falls_silent(void **state)
+{
+    static const char out[] = "silent";
+    hosts_or_skip();
+    const struct link_counts *counts = hosts_cable(&(struct link_faults){.seed = 1});
+    if (!counts) {
+        print_message("SKIPPED: this system has no TAP devices (/dev/net/tun)\n");
+        skip();
+    }
+    pid_t launcher = hosts_launch(hosts_directory, 0, 2, out,
+                                  LONG "parallel.dp=2 parallel.tp=2 train.save_every=0 "
+                                       "snapshot.every=1 ");
+    int64_t step = launched_await_step(launcher, hosts_directory, out, 6);
+    hosts_silence(true);
+    while (counts->lost == 0)
+        program_await_job(launcher, scratch_path(hosts_directory, "silent.log"));
+    hosts_silence(false);
+    launched_await_step(launcher, hosts_directory, out, step + 4);
+    int before = launched_events(hosts_directory, out, "going_on", NULL); /* of late ranks */
+    hosts_silence(true);
+    launched_await_event(launcher, hosts_directory, out, "layout", 1);
+    launched_await_event(launcher, hosts_directory, out, "going_on", before + 1);
+    assert_int_equal(launched_events(hosts_directory, out, "host_lost", hosts_name[1]), 1);
+    assert_int_equal(launched_events(hosts_directory, out, "layout", "\"ranks\": 2,"), 1);
+    hosts_silence(false);
+    launched_await_event(launcher, hosts_directory, out, "layout", 2);
+    launched_await_event(launcher, hosts_directory, out, "going_on", before + 2);
+    launched_stop(launcher, hosts_directory, out);
+    hosts_cable(NULL);
+    launched_expect_same(hosts_directory, out);
 }
 
 /* All ranks are on the other host, which is gone without a word: mpirun waits for it, the launcher
@@ -177,6 +213,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_server_by_the_clock_waits_for_its_host),
         cmocka_unit_test(test_a_link_that_comes_and_goes),
         cmocka_unit_test(test_a_link_that_is_bad),
+        cmocka_unit_test(test_a_link_that_falls_silent),
         cmocka_unit_test(test_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_host_that_is_lost), /* the last: that host ends */
     };
