@@ -589,7 +589,8 @@ static const struct ls_config_key table[] = {
           "how often `lockstep launch` starts a job again that fails without getting further"),
     REAL("launch.pause_s", RUN, "5", 0, 600, launch.pause_s,
          "seconds until `lockstep launch` tries a host again that did not answer; the pause "
-         "doubles each time, up to ten minutes"),
+         "doubles each time, up to ten minutes. Also between starts that fail, from the second in "
+         "a row, before the run begins"),
     REAL("launch.slow", RUN, "0", 0, 100, launch.slow,
          "`lockstep launch` leaves a host of which a rank computes so much slower than the others, "
          "if the job is faster without it: 0.5 = 50 %; 0 = never"),

@@ -41,6 +41,7 @@ struct launcher {
     int64_t doubted;        /* the step before the newest one that was not finite; -1: none was */
     int64_t failures;       /* in a row, without getting further */
     double busy_s;          /* since when ranks of an earlier start hold the run; 0: none do */
+    bool grows;             /* hosts came back while this start goes on */
     bool resized;           /* this start was asked to end, for a larger layout */
     bool cut_off;           /* this start was ended, because a host of it does not answer */
     double heard_s;         /* when this start last recorded something, or its hosts were tried */
@@ -162,7 +163,7 @@ static void hosts_await(struct launcher *l, bool *over)
     while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !asked(l)) {
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
         launch_prom_write(&l->prom, false);
-        if (launch_hosts_try(&l->hosts, true, l->changed))
+        if (launch_hosts_look(&l->hosts, l->changed))
             event_hosts(l);
     }
     *over = asked(l);
@@ -197,7 +198,7 @@ static int start(struct launcher *l, struct ls_error *error)
         .launch = l->launch, .hosts = &l->hosts, .ranks = l->ranks, .keys = l->keys};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
-    l->resized = l->cut_off = l->lingers = false;
+    l->resized = l->cut_off = l->lingers = l->grows = false;
     l->end_s = 0;
     l->frozen[0] = '\0';
     launch_hosts_use(&l->hosts, l->ranks);
@@ -218,13 +219,15 @@ static bool slots_are_down(const struct launcher *l)
     return launch_hosts_slots(&l->hosts, false) < launch_hosts_slots(&l->hosts, true);
 }
 
-/* Whether hosts came back that make a larger layout possible. */
+/* Whether hosts came back that make a larger layout possible. Those that come back together are
+ * taken together. */
 static bool may_grow(struct launcher *l)
 {
-    if (!slots_are_down(l) || !launch_hosts_try(&l->hosts, true, l->changed))
-        return false;
-    event_hosts(l);
-    return l->ranks < l->wanted;
+    if (slots_are_down(l) && launch_hosts_look(&l->hosts, l->changed)) {
+        l->grows = true;
+        event_hosts(l);
+    }
+    return l->grows && l->ranks < l->wanted && !launch_hosts_trying(&l->hosts);
 }
 
 /* Whether this start has recorded how the run ended. Of workers that live on when others fail, a
@@ -319,6 +322,7 @@ static void watch(struct launcher *l)
         if (asks && !told)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
     }
+    launch_hosts_forget(&l->hosts);
     launch_watch_look(&l->watch);
     int code = launch_watch_code(&l->watch);
     if (l->lingers && code >= 0) {
@@ -413,6 +417,14 @@ static bool busy_await(struct launcher *l)
     return true;
 }
 
+/* What makes starts fail before the run begins may pass: tries follow each other with pauses. */
+static void failing_await(struct launcher *l)
+{
+    double until_s = ls_now_s() + l->config->launch.pause_s;
+    while (ls_now_s() < until_s && !asked(l))
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+}
+
 /* Ranks of a launcher that was killed end by themselves: those of this host are waited for before
  * the first start, which they would make fail. */
 static void lost_await(struct launcher *l)
@@ -422,6 +434,16 @@ static void lost_await(struct launcher *l)
     while (*ls_lock_former(&l->lock) && ls_now_s() < until_s && !asked(l) &&
            ls_lock_look(l->config->train.out, who, sizeof who) == LS_LOCK_HELD)
         nanosleep(&(struct timespec){.tv_nsec = LOST_MS * 1000000L}, NULL);
+}
+
+/* The host of ranks that does not answer, before what the job said as it ended. */
+static void host_blame(const struct launcher *l, char *text, size_t bytes)
+{
+    char said[1024];
+    snprintf(said, sizeof said, "%s", l->cut_off ? "nothing was recorded" : text);
+    for (int i = l->hosts.count - 1; i >= 0; i--)
+        if (l->hosts.list[i].used && !l->hosts.list[i].up)
+            snprintf(text, bytes, "host %s does not answer: %.700s", l->hosts.list[i].name, said);
 }
 
 /* What the end of a start means. *over: the launcher's too, with *code. */
@@ -450,8 +472,8 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     } else {
         if (l->cut_off || (cause < LAUNCH_DISK && launch_hosts_try(&l->hosts, false, l->changed)))
             cause = LAUNCH_HOST;
-        if (l->cut_off)
-            snprintf(text, sizeof text, "nothing was recorded, and a host does not answer");
+        if (cause == LAUNCH_HOST)
+            host_blame(l, text, sizeof text);
         failed(l, cause, text, before, over);
         event_hosts(l);
         if (cause == LAUNCH_MISMATCH && !*over)
@@ -497,6 +519,8 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
         int64_t before = l->reached;
         watch(l);
         judge(l, before, &over, code);
+        if (!over && !l->watch.started && l->failures > 1)
+            failing_await(l);
     }
     if (!l->ended)
         event_end(l, "stopped"); /* while it waited, or before the job had ended well */

@@ -116,16 +116,16 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
 {
     const char *line = strstr(job->said, "lockstep train: ");
     enum launch_cause cause = LAUNCH_CAUSES;
+    const char *srun = job->step[0] ? strstr(job->said, "srun: error: ") : NULL;
     snprintf(text, bytes, "the job ended with %d", job->code);
+    if (srun)
+        line_copy(srun, text, bytes);
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (job->code == ls_exit_code(codes[i].status))
             cause = codes[i].cause;
     /* srun ends with 0 where a node did not start its tasks. */
-    const char *srun = job->step[0] && !watch->started ? strstr(job->said, "srun: error: ") : NULL;
-    if (cause == LAUNCH_DONE && srun) {
-        line_copy(srun, text, bytes);
+    if (cause == LAUNCH_DONE && srun && !watch->started)
         return LAUNCH_OTHER;
-    }
     /* Ranks of the start before may still hold the run on a host that is cut off. */
     if (job->code == ls_exit_code(LS_EBUSY) && !first)
         cause = LAUNCH_OTHER;

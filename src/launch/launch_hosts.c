@@ -137,12 +137,6 @@ int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error)
     return status;
 }
 
-void launch_hosts_release(struct launch_hosts *hosts)
-{
-    free(hosts->list);
-    *hosts = (struct launch_hosts){0};
-}
-
 int launch_hosts_slots(const struct launch_hosts *hosts, bool all)
 {
     int slots = 0;
@@ -243,14 +237,30 @@ static bool state_answers(const char *state)
     return state[0] && state[strlen(state) - 1] != '*';
 }
 
+/* The nodes that the allocation has now, as sinfo takes them: one that was down is no more of it,
+ * even if it is up again. False: Slurm does not say. text[NAMES_BYTES] is for what it prints. */
+static bool slurm_nodes(char *text, char nodes[NAMES_BYTES])
+{
+    const char *job = getenv("SLURM_JOB_ID");
+    char *const argv[] = {"squeue", "--noheader", "--jobs", (char *)job, "--format=%A %N", NULL};
+    char *save = NULL;
+    if (!job || process_run(argv, NULL, text, NAMES_BYTES, COMMAND_S))
+        return false;
+    /* Of a job array all tasks are listed. */
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        size_t length = strlen(job);
+        if (!strncmp(line, job, length) && line[length] == ' ' && line[length + 1])
+            return snprintf(nodes, NAMES_BYTES, "--nodes=%s", line + length + 1) < NAMES_BYTES;
+    }
+    return false;
+}
+
 /* Slurm knows of its nodes, and tells of all at once: answers[hosts->count]. */
 static void slurm_answers(const struct launch_hosts *hosts, bool *answers)
 {
     char *text = malloc(NAMES_BYTES), *nodes = malloc(NAMES_BYTES), *save = NULL;
     char *const argv[] = {"sinfo", "--noheader", "--Node", nodes, "--format=%N %T", NULL};
-    const char *list = getenv("SLURM_JOB_NODELIST");
-    bool known = text && nodes && list &&
-                 snprintf(nodes, NAMES_BYTES, "--nodes=%s", list) < NAMES_BYTES &&
+    bool known = text && nodes && slurm_nodes(text, nodes) &&
                  !process_run(argv, NULL, text, NAMES_BYTES, COMMAND_S);
     /* If its controller does not answer, nothing is known of the nodes. */
     for (int i = 0; i < hosts->count; i++)
@@ -283,25 +293,31 @@ static pid_t try_start(const struct launch_host *host)
     _exit(127);
 }
 
-/* answers[i]: of those that were started, whether they ended well in time. */
-static void tries_wait(const struct launch_hosts *hosts, const pid_t *children, bool *answers)
+static void try_begin(const struct launch_hosts *hosts, struct launch_host *host)
 {
-    double until_s = ls_now_s() + hosts->limit_s;
-    for (int i = 0; i < hosts->count; i++) {
-        int status = 0;
-        pid_t got = children[i] > 0 ? 0 : -1;
-        while (got == 0 && (got = waitpid(children[i], &status, WNOHANG)) == 0) {
-            if (ls_now_s() >= until_s)
-                break;
-            nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
-        }
-        if (got == 0) {
-            kill(-children[i], SIGKILL);
-            kill(children[i], SIGKILL);
-            waitpid(children[i], NULL, 0);
-        }
-        answers[i] |= got > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    }
+    host->until_s = ls_now_s() + hosts->limit_s;
+    host->trying = !host->here && hosts->kind == LAUNCH_HOSTFILE ? try_start(host) : -1;
+}
+
+static void try_kill(struct launch_host *host)
+{
+    kill(-host->trying, SIGKILL);
+    kill(host->trying, SIGKILL);
+    waitpid(host->trying, NULL, 0);
+}
+
+/* Whether it is over. *answers becomes true if it ended well, and in time. */
+static bool try_over(struct launch_host *host, bool *answers)
+{
+    int status = 0;
+    pid_t got = host->trying > 0 ? waitpid(host->trying, &status, WNOHANG) : -1;
+    if (got == 0 && ls_now_s() < host->until_s)
+        return false;
+    if (got == 0)
+        try_kill(host);
+    *answers |= got > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    host->trying = 0;
+    return true;
 }
 
 void launch_hosts_leave(struct launch_host *host)
@@ -327,35 +343,98 @@ static void host_judge(const struct launch_hosts *hosts, struct launch_host *hos
     host->up = answers;
 }
 
+static bool is_due(const struct launch_host *host, bool down)
+{
+    return down ? !host->up && ls_now_s() >= host->again_s : host->up;
+}
+
+/* What its try came to. Whether that matters: of one that was up, if it holds ranks. */
+static bool answer_take(const struct launch_hosts *hosts, struct launch_host *host, bool answers,
+                        bool *changed)
+{
+    bool was = host->up;
+    host_judge(hosts, host, answers);
+    *changed = was != host->up;
+    return *changed && (!was || host->used);
+}
+
 bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed)
 {
     bool any = false, *answers = calloc((size_t)hosts->count, sizeof *answers);
     bool *tried = calloc((size_t)hosts->count, sizeof *tried);
-    pid_t *children = calloc((size_t)hosts->count, sizeof *children);
     bool asks = false; /* of Slurm */
-    for (int i = 0; i < hosts->count && answers && tried && children; i++) {
-        const struct launch_host *host = &hosts->list[i];
-        tried[i] = down ? !host->up && ls_now_s() >= host->again_s : host->up;
+    for (int i = 0; i < hosts->count && answers && tried; i++) {
+        struct launch_host *host = &hosts->list[i];
+        tried[i] = is_due(host, down);
         answers[i] = host->here;
         asks |= tried[i] && hosts->kind == LAUNCH_SLURM;
-        if (tried[i] && !host->here && hosts->kind == LAUNCH_HOSTFILE)
-            children[i] = try_start(host);
+        if (tried[i] && !host->trying)
+            try_begin(hosts, host);
     }
     if (asks)
         slurm_answers(hosts, answers);
-    if (answers && tried && children)
-        tries_wait(hosts, children, answers);
-    for (int i = 0; i < hosts->count && answers && tried && children; i++) {
-        struct launch_host *host = &hosts->list[i];
+    for (int i = 0; i < hosts->count && answers && tried; i++) {
         if (!tried[i])
             continue;
-        bool was = host->up;
-        host_judge(hosts, host, answers[i]);
-        changed[i] = was != host->up;
-        any |= changed[i] && (down || host->used);
+        while (!try_over(&hosts->list[i], &answers[i]))
+            nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
+        any |= answer_take(hosts, &hosts->list[i], answers[i], &changed[i]);
     }
     free(answers);
     free(tried);
-    free(children);
     return any;
+}
+
+bool launch_hosts_look(struct launch_hosts *hosts, bool *changed)
+{
+    bool any = false;
+    if (hosts->kind == LAUNCH_SLURM)
+        return launch_hosts_try(hosts, true, changed);
+    for (int i = 0; i < hosts->count; i++) {
+        struct launch_host *host = &hosts->list[i];
+        bool answers = host->here;
+        if (!host->trying && is_due(host, true))
+            try_begin(hosts, host);
+        if (!host->trying || !try_over(host, &answers))
+            continue;
+        bool again = host->twice && !answers;
+        host->twice = false;
+        if (again)
+            try_begin(hosts, host);
+        else
+            any |= answer_take(hosts, host, answers, &changed[i]);
+    }
+    for (int i = 0; i < hosts->count && any; i++) {
+        struct launch_host *host = &hosts->list[i];
+        bool lost = !host->up && host->pause_s < PAUSE_MAX_S;
+        host->twice = lost && host->trying;
+        if (lost && !host->trying)
+            try_begin(hosts, host);
+    }
+    return any;
+}
+
+bool launch_hosts_trying(const struct launch_hosts *hosts)
+{
+    bool any = false;
+    for (int i = 0; i < hosts->count; i++)
+        any |= hosts->list[i].trying != 0;
+    return any;
+}
+
+void launch_hosts_forget(struct launch_hosts *hosts)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        hosts->list[i].trying = 0;
+        hosts->list[i].twice = false;
+    }
+}
+
+void launch_hosts_release(struct launch_hosts *hosts)
+{
+    for (int i = 0; i < hosts->count; i++)
+        if (hosts->list[i].trying > 0)
+            try_kill(&hosts->list[i]);
+    free(hosts->list);
+    *hosts = (struct launch_hosts){0};
 }

@@ -33,6 +33,9 @@ struct launch_host {
     bool used;               /* it holds ranks of the newest start */
     double pause_s, again_s; /* of one that is down: it is tried at again_s, then pause_s later */
     double back_s;           /* when it came back */
+    pid_t trying;            /* the process that asks it; -1: it needs none; 0: it is not asked */
+    double until_s;          /* and it is waited for so long */
+    bool twice;              /* another one came back meanwhile: it is asked once more */
     /* Asked for once it was slow: on so many slots without it a start has so many ranks; 0: no
      * layout fits on them. */
     int64_t slots_without, ranks_without;
@@ -56,6 +59,13 @@ void launch_hosts_release(struct launch_hosts *hosts);
  * which are not as they were. Returns whether any is that matters: of those that were up, one that
  * holds ranks. */
 bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed);
+/* The same of those that are down, and waits for none: a host that says nothing is asked until its
+ * time is up, and told of then. Once one is back, all others are asked that were lost. */
+bool launch_hosts_look(struct launch_hosts *hosts, bool *changed);
+/* Whether one is being asked. */
+bool launch_hosts_trying(const struct launch_hosts *hosts);
+/* Those that were being asked are to be asked again: process_sweep has ended the processes. */
+void launch_hosts_forget(struct launch_hosts *hosts);
 /* The job does without this host for ten minutes. */
 void launch_hosts_leave(struct launch_host *host);
 /* Slots of hosts that are up, or of all. */

@@ -154,7 +154,7 @@ CASE(test_each_rank_killed)
 
 /* A job whose ranks have little time: on a busy machine one may be late by itself at any moment,
  * and the job goes on. */
-#define HASTY LONG "comm.timeout_s=3 launch.retries=1000000 "
+#define HASTY LONG "comm.timeout_s=3 launch.retries=1000000 launch.pause_s=0 "
 
 static int late_events(const char *out)
 {

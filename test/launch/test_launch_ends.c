@@ -103,7 +103,7 @@ CASE(test_what_an_end_means)
         char arguments[512];
         mpirun_write(ends[i].said, ends[i].code);
         snprintf(arguments, sizeof arguments,
-                 "launch " LAUNCHED_KEYS "train.out=end%zu launch.retries=2", i);
+                 "launch " LAUNCHED_KEYS "train.out=end%zu launch.retries=2 launch.pause_s=0", i);
         program_expect_under(enter, arguments, ends[i].code, ends[i].text);
         char name[32];
         snprintf(name, sizeof name, "end%zu", i);
@@ -178,6 +178,18 @@ CASE(test_an_mpirun_that_is_stopped)
         " is stopped (SIGSTOP)");
     assert_int_equal(launched_events(folder, "halts", "failed", "\"kind\": \"late\""), 1);
     assert_int_equal(launched_events(folder, "halts", "done", NULL), 1);
+}
+
+/* The second start follows the first at once, the third after a pause. */
+CASE(test_starts_that_fail_at_once)
+{
+    skip_without_mpi();
+    mpirun_write("", 1);
+    pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\"", "pauses",
+                                    LAUNCHED_KEYS "launch.pause_s=600");
+    launched_await_event(launcher, folder, "pauses", "failed", 2);
+    launched_stop(launcher, folder, "pauses");
+    assert_int_equal(launched_events(folder, "pauses", "start", NULL), 2);
 }
 
 /* The command hears of every event; one that fails is a warning. */
@@ -256,6 +268,70 @@ CASE(test_hosts_come_and_go)
     assert_int_equal(launched_events(folder, "come", "layout", "\"ranks\": 2,"), 2);
     assert_int_equal(launched_events(folder, "come", "layout", "\"ranks\": 4,"), 1);
     assert_int_equal(launched_events(folder, "come", "done", NULL), 1);
+}
+
+/* b is asked again while the job goes on, and says nothing: the launcher hands a signal on
+ * meanwhile. */
+CASE(test_a_host_that_says_nothing_holds_up_nobody)
+{
+    static const char hosts[] = "a slots=2\nb slots=2\n";
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "ab"), hosts, sizeof hosts - 1);
+    script_write("agent",
+                 "#!/bin/sh\ncase \"$*\" in\n"
+                 "'b true') [ -e mute/begun ] || exit 1\n"
+                 "    echo $$ > mute/asks; mkfifo mute/never; read -r word < mute/never ;;\n"
+                 "'a kill -USR1 4711') kill -0 $(cat mute/asks) && touch mute/meanwhile\n"
+                 "    echo > mute/told ;;\nesac\n");
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "mkfifo mute/told\ncat > mute/metrics.jsonl <<'END'\n"
+                 "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 2}\n"
+                 "{\"time\": 2, \"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
+                 "END\necho host a pid 4711 started 1 since now > mute/lock\ntouch mute/begun\n"
+                 "read -r word < mute/told\nrm mute/lock\nexit 21\n");
+    pid_t launcher =
+        launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", "mute",
+                       LAUNCHED_KEYS "--hosts ab parallel.dp=4 launch.pause_s=0");
+    while (access(scratch_path(folder, "mute/never"), F_OK))
+        program_await_job(launcher, scratch_path(folder, "mute.log"));
+    launched_stop(launcher, folder, "mute");
+    assert_int_equal(access(scratch_path(folder, "mute/meanwhile"), F_OK), 0);
+    assert_int_equal(launched_events(folder, "mute", "host_lost", "\"host\": \"b\""), 1);
+    assert_int_equal(launched_events(folder, "mute", "start", "\"hosts\": \"a:2\""), 1);
+}
+
+/* b and c come back one after the other, while the job goes on: it is started once for both. */
+CASE(test_hosts_that_come_back_together)
+{
+    static const char hosts[] = "a slots=2\nb slots=1\nc slots=1\n";
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "both"), hosts, sizeof hosts - 1);
+    script_write("agent",
+                 "#!/bin/sh\ncase \"$*\" in\n"
+                 "'a kill -USR1 4711') echo > pair/told ;;\n"
+                 "'b true') [ -e pair/begun ] || exit 1\n"
+                 "    [ -e pair/goes ] || { mkfifo pair/goes; read -r word < pair/goes; } ;;\n"
+                 "'c true') [ -p pair/goes ] || exit 1\n"
+                 "    [ -e pair/went ] || { touch pair/went; echo > pair/goes; exit 1; } ;;\n"
+                 "esac\n");
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "echo \"$@\" >> pair/started\n[ ! -e pair/begun ] || exit 0\n"
+                 "mkfifo pair/told\ncat > pair/metrics.jsonl <<'END'\n"
+                 "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 2}\n"
+                 "{\"time\": 2, \"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
+                 "END\necho host a pid 4711 started 1 since now > pair/lock\ntouch pair/begun\n"
+                 "read -r word < pair/told\nrm pair/lock\nexit 21\n");
+    pid_t launcher =
+        launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", "pair",
+                       LAUNCHED_KEYS "--hosts both parallel.dp=4 launch.pause_s=1");
+    assert_int_equal(launched_end(launcher), 0);
+    char *text = scratch_read(scratch_path(folder, "pair/started"), NULL), *save = text;
+    expect_started(&save, "--host a:2 -n 2 ", " parallel.dp=0 ");
+    expect_started(&save, "--host a:2,b:1,c:1 -n 4 ", " train.resume=auto");
+    assert_null(strtok_r(NULL, "\n", &save));
+    free(text);
 }
 
 /* How often the log says that b cannot be left. */
@@ -596,6 +672,47 @@ CASE(test_a_step_that_did_not_begin)
     assert_int_equal(launched_events(folder, "step", "start", NULL), 2);
     assert_int_equal(launched_events(folder, "step", "failed", "\"code\": 0"), 1);
     assert_int_equal(launched_events(folder, "step", "done", NULL), 1);
+}
+
+/* Node2 fails, and is up again: the allocation has it no more, and srun refuses it. */
+CASE(test_a_node_that_left_the_allocation)
+{
+    char words[PATH_MAX + 256];
+    skip_without_mpi();
+    slurm_write("[ -e node/begun ] && echo 7 node1 || echo 7 node[1-2]");
+    script_write("bin/scontrol", "#!/bin/sh\necho node1\necho node2\n");
+    script_write("bin/sinfo", "#!/bin/sh\ncase \"$*\" in\n*'--nodes=node[1-2] '*) echo node1 idle; "
+                              "echo node2 idle ;;\n*--nodes=node1' '*) echo node1 idle ;;\nesac\n");
+    script_write("bin/srun",
+                 "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
+                 "echo \"$@\" >> node/started\n"
+                 "[ ! -e node/begun ] || case \"$*\" in *node2*)\n"
+                 "    echo 'srun: error: Requested node configuration is not available' "
+                 ">&2; exit 1 ;;\n*) exit 0 ;;\nesac\n"
+                 "touch node/begun\nexit 137\n");
+    snprintf(words, sizeof words,
+             "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST='node[1-2]' SLURM_TASKS_PER_NODE='1(x2)'",
+             enter);
+    program_expect_under(words,
+                         "launch " LAUNCHED_KEYS "train.out=node parallel.dp=2 launch.pause_s=0", 0,
+                         "host node2 does not answer");
+    char *text = scratch_read(scratch_path(folder, "node/started"), NULL), *save = text;
+    expect_started(&save, "--nodelist=node1,node2 ", "");
+    expect_started(&save, "--nodelist=node1 ", "");
+    assert_null(strtok_r(NULL, "\n", &save));
+    free(text);
+}
+
+CASE(test_a_step_that_is_refused)
+{
+    char words[PATH_MAX + 256];
+    skip_without_mpi();
+    slurm_write("exit 1");
+    script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
+                             "echo 'srun: error: Unable to create step for job 7' >&2\nexit 1\n");
+    snprintf(words, sizeof words, "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1", enter);
+    program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=refused launch.retries=0", 1,
+                         "other, after step 0: srun: error: Unable to create step for job 7");
 }
 
 /* A run of which this host sees a lock, and no record yet. */
