@@ -83,11 +83,11 @@ static int keys_check(const struct ls_config *config, struct ls_error *error)
         if (ls_config_tier(config, (enum ls_offload)what) == LS_TIER_FILE && !*config->memory.file)
             return REJECT(LS_ECONFIG, key,
                           "file needs memory.file, a folder on a local disk with room for it");
-        if (config->async.mode != LS_CONFIG_SYNC && what != LS_OFFLOAD_ACTIVATIONS &&
+        if (config->async.mode == LS_CONFIG_SERVER && what == LS_OFFLOAD_GRADIENTS &&
             ls_config_tier(config, (enum ls_offload)what) != LS_TIER_DEVICE)
             return REJECT(LS_ELAYOUT, key,
-                          "the state of workers stays on the device: with async.mode only "
-                          "memory.offload.activations may be set");
+                          "a worker's gradient leaves as soon as it is computed: expected none "
+                          "with async.mode = server");
     }
     if (ls_config_workers(config) % keys->workers)
         return REJECT(LS_ELAYOUT, "parallel.workers",

@@ -258,12 +258,28 @@ void server_pack(struct ls_trainer *t, int worker)
 }
 
 /* The square of a gradient that is too large by `scale` is too large by that once more. */
-void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then,
-                    double scale)
+struct correcting {
+    struct ls_trainer *t;
+    float lambda, *to;
+    const float *now;
+};
+
+static int piece_correct(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    const struct correcting *c = user;
+    ls_compensate(&c->t->ops, c->to + piece->from, c->now + piece->from, piece->values,
+                  piece->count, c->lambda);
+    (void)error;
+    return LS_OK;
+}
+
+int server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then,
+                   double scale, struct ls_error *error)
 {
     const struct ls_state *outer = workers_outer(t);
     float lambda = (float)(t->config.async.compensation / scale), *to = t->memory.exchange.sums;
-    for (int i = 0; i < t->params.count && lambda > 0; i++) {
+    int status = LS_OK;
+    for (int i = 0; i < t->params.count && lambda > 0 && !status; i++) {
         const struct ls_slice *slice = &outer->slices[i];
         int64_t count = slice->part->count;
         if (slice_elements(slice) == 0)
@@ -272,11 +288,16 @@ void server_correct(struct ls_trainer *t, const struct ls_state *unit, const flo
             ls_add(&t->ops, LS_F32, count, to, to + count, to);
             ls_fill_zero(&t->ops, (size_t)count * sizeof *to, to + count);
         }
-        ls_compensate(&t->ops, to, slice->master, unit ? unit->slices[i].master : then, count,
-                      lambda);
+        struct correcting correcting = {t, lambda, to, slice->master};
+        if (unit)
+            status = ls_slice_visit_array(&unit->optimizer, &unit->slices[i], LS_OPTIM_MASTER,
+                                          LS_READS, piece_correct, &correcting, error);
+        else
+            ls_compensate(&t->ops, to, slice->master, then, count, lambda);
         to += slice_elements(slice);
         then = then ? then + count : NULL;
     }
+    return status;
 }
 
 /* Local. Masters of one unit or, packed one behind the other, of the exchange. Of both only what is
@@ -285,29 +306,50 @@ struct masters {
     const struct ls_state *unit; /* NULL: packed */
     float *packed;
 };
+/* Those of a worker may lie in a tier, the others are where the device has them. */
+struct copying {
+    struct ls_ops *ops;
+    float *there;
+    bool writes; /* to the worker's */
+};
 
-static void masters_copy(struct ls_trainer *t, struct masters from, struct masters to)
+static int piece_copy(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
-    const struct ls_slice *slices = (from.unit ? from.unit : to.unit)->slices;
-    for (int i = 0; i < t->params.count; i++) {
-        const struct ls_slice *slice = &slices[i];
-        int64_t count = slice->part->count;
-        if (slice_elements(slice) == 0)
-            continue;
-        ls_copy(&t->ops, (size_t)count * sizeof(float),
-                from.unit ? from.unit->slices[i].master : from.packed,
-                to.unit ? to.unit->slices[i].master : to.packed);
-        if (!from.unit)
-            from.packed += count;
-        if (!to.unit)
-            to.packed += count;
-    }
+    const struct copying *c = user;
+    float *there = c->there + piece->from;
+    ls_copy(c->ops, (size_t)piece->count * sizeof *there, c->writes ? there : piece->values,
+            c->writes ? piece->values : there);
+    (void)error;
+    return LS_OK;
 }
 
-void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes)
+static int masters_copy(struct ls_trainer *t, struct masters from, struct masters to,
+                        struct ls_error *error)
+{
+    const bool writes = to.unit != NULL;
+    const struct ls_state *unit = writes ? to.unit : from.unit;
+    const struct masters *there = writes ? &from : &to;
+    float *packed = there->packed;
+    int status = LS_OK;
+    for (int i = 0; i < t->params.count && !status; i++) {
+        const struct ls_slice *slice = &unit->slices[i];
+        if (slice_elements(slice) == 0)
+            continue;
+        struct copying copying = {&t->ops, there->unit ? there->unit->slices[i].master : packed,
+                                  writes};
+        status = ls_slice_visit_array(&unit->optimizer, slice, LS_OPTIM_MASTER,
+                                      writes ? LS_WRITES : LS_READS, piece_copy, &copying, error);
+        if (!there->unit)
+            packed += slice->part->count;
+    }
+    return status;
+}
+
+int server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes,
+                   struct ls_error *error)
 {
     const struct masters held = {.unit = unit}, sent = {.packed = packed};
-    masters_copy(t, writes ? sent : held, writes ? held : sent);
+    return masters_copy(t, writes ? sent : held, writes ? held : sent, error);
 }
 
 int server_states(struct ls_trainer *t, bool takes, struct ls_error *error)
@@ -361,14 +403,16 @@ static int gradient_send(struct ls_trainer *t, int worker, double *note, struct 
     struct exchange *x = &t->memory.exchange;
     int owner = worker / w->each;
     const struct push *push = &s->pushes[worker % w->each];
+    int status = LS_OK;
     if (owner == w->group) {
         memcpy(note, push->note, w->note_size * sizeof *note);
         server_pack(t, worker % w->each);
-        server_correct(t, &t->units[worker % w->each], NULL, note[NOTE_LOSS_SCALE]);
+        status = server_correct(t, &t->units[worker % w->each], NULL, note[NOTE_LOSS_SCALE], error);
     }
     double start_s = ls_now_s();
     ls_comm_label(w->across, "gradient");
-    int status = ls_queue_synchronise(&t->ops.queue, error);
+    if (!status)
+        status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_broadcast(w->across, note, (int64_t)w->note_size, LS_U64, owner, error);
     if (!status)
@@ -394,8 +438,9 @@ static int parameters_pull(struct ls_trainer *t, struct ls_error *error)
         if (s->clocks.pulled[worker] != s->clocks.version && !s->renewed[worker])
             continue;
         s->renewed[worker] = false;
-        masters_copy(t, outer, (struct masters){.unit = &t->units[k]});
-        status = server_pulled(t, k, workers_outer(t)->loss_scale.scale, error);
+        status = masters_copy(t, outer, (struct masters){.unit = &t->units[k]}, error);
+        if (!status)
+            status = server_pulled(t, k, workers_outer(t)->loss_scale.scale, error);
     }
     return status;
 }

@@ -81,13 +81,15 @@ int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_
 /* Local. Into the buffer that it is sent from, and from there to the global parameters' gradient.
  * In between corrected towards these as they are now, if the recipe says so: it was computed on
  * those of unit, or on `then`, packed by server_masters; of a tied table the sum of both. scale:
- * the loss scale that it was computed with. */
+ * the loss scale that it was computed with. Errors of the tier's disk, in which parameters of a
+ * worker may lie. */
 void server_pack(struct ls_trainer *t, int worker);
-void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then,
-                    double scale);
+int server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then,
+                   double scale, struct ls_error *error);
 void server_unpack(struct ls_trainer *t);
 /* Local. The parameters of a unit, one after the other: taken from there, or written to it. */
-void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes);
+int server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes,
+                   struct ls_error *error);
 /* Collective over `across`. All groups get the optimizer's state of the global parameters, in
  * buffers that are free at a meeting. takes: Local, a worker's becomes that. */
 int server_states(struct ls_trainer *t, bool takes, struct ls_error *error);

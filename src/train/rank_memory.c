@@ -51,6 +51,23 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
     return ls_model_new(&options, arena, &memory->model, error);
 }
 
+/* An exchange reads and writes the global parameters and a worker's at once: of several units the
+ * last one lies on the device. */
+static int unit_take(const struct memory_request *r, int i, struct ls_arena *arena,
+                     struct ls_error *error)
+{
+    struct ls_state *unit = &r->units[i];
+    struct ls_config resident = *r->config;
+    if (r->unit_count == 1 || i < r->unit_count - 1)
+        return ls_state_take(unit, arena, error);
+    for (int what = 0; what < LS_OFFLOADS; what++)
+        resident.memory.offload[what].to = LS_TIER_DEVICE;
+    unit->config = &resident;
+    int status = ls_state_take(unit, arena, error);
+    unit->config = r->config;
+    return status;
+}
+
 static int units_take(const struct memory_request *r, struct ls_arena *arena,
                       struct train_memory *memory, size_t *bytes, size_t *work,
                       struct ls_error *error)
@@ -60,7 +77,7 @@ static int units_take(const struct memory_request *r, struct ls_arena *arena,
     bytes[LS_MEMORY_COMMUNICATION] = bytes[LS_MEMORY_OPTIMIZER] = 0;
     for (int i = 0; i < r->unit_count && !status; i++) {
         const struct ls_state_bytes *held = &r->units[i].bytes;
-        status = ls_state_take(&r->units[i], arena, error);
+        status = unit_take(r, i, arena, error);
         bytes[LS_MEMORY_PARAMETERS] += held->zero.master + held->zero.parameters;
         bytes[LS_MEMORY_GRADIENTS] += held->zero.gradients;
         bytes[LS_MEMORY_COMMUNICATION] += held->zero.buffers;

@@ -100,8 +100,9 @@ static int gradient_push(struct ls_trainer *t, bool *met, struct ls_error *error
         return status;
     server_pack(t, 0);
     if (corrects(t))
-        server_masters(t, t->units, x->deltas, false);
-    status = ls_queue_synchronise(&t->ops.queue, error);
+        status = server_masters(t, t->units, x->deltas, false, error);
+    if (!status)
+        status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_send(pair, x->sums, x->piece, LS_F32, SERVER, TAG_GRADIENT, error);
     if (!status && corrects(t))
@@ -127,8 +128,8 @@ static int parameters_get(struct ls_trainer *t, bool *met, struct ls_error *erro
     if (status)
         return status;
     w->server->own = pulled.ticket;
-    server_masters(t, t->units, x->deltas, true);
-    return server_pulled(t, 0, pulled.scale, error);
+    status = server_masters(t, t->units, x->deltas, true, error);
+    return status ? status : server_pulled(t, 0, pulled.scale, error);
 }
 
 static int worker_run(struct ls_trainer *t, struct ls_error *error)
@@ -307,9 +308,9 @@ static int gradient_take(struct ls_trainer *t, int worker, bool *lost, struct ls
     if (status || *lost)
         return status;
     const double *note = t->workers->server->calls + (size_t)worker * t->workers->note_size;
-    server_correct(t, NULL, x->deltas, note[NOTE_LOSS_SCALE]);
+    status = server_correct(t, NULL, x->deltas, note[NOTE_LOSS_SCALE], error);
     server_unpack(t);
-    return LS_OK;
+    return status;
 }
 
 /* To those that may go on. */
@@ -324,9 +325,10 @@ static int parameters_send(struct ls_trainer *t, struct ls_error *error)
         if (s->callers[i].stage != CALLER_WAITS || s->clocks.pulled[i] != s->clocks.version)
             continue;
         if (!packed)
-            server_masters(t, workers_outer(t), x->deltas, false);
+            status = server_masters(t, workers_outer(t), x->deltas, false, error);
         packed = true;
-        status = ls_queue_synchronise(&t->ops.queue, error);
+        if (!status)
+            status = ls_queue_synchronise(&t->ops.queue, error);
         if (!status)
             status = answer_send(t, i, ANSWER_PARAMETERS, error);
         if (!status)
@@ -433,9 +435,9 @@ static int meet(struct ls_trainer *t, struct ls_error *error)
     struct ls_state *outer = workers_outer(t);
     bool server = w->group == w->owner;
     int64_t ticket, words = w->interval * (int64_t)w->note_size;
-    if (server)
-        server_masters(t, outer, x->deltas, false);
-    int status = ls_queue_synchronise(&t->ops.queue, error);
+    int status = server ? server_masters(t, outer, x->deltas, false, error) : LS_OK;
+    if (!status)
+        status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_broadcast(w->across, s->order, w->interval, LS_U64, w->owner, error);
     if (!status) /* those of the last meeting stay until all has come */
@@ -459,12 +461,14 @@ static int meet(struct ls_trainer *t, struct ls_error *error)
         step_loss_scale(t, outer, w->notes[(size_t)i * w->note_size + NOTE_LOSS_SCALE],
                         !w->reports[i].skipped);
     }
-    server_masters(t, outer, x->deltas, true);
+    status = server_masters(t, outer, x->deltas, true, error);
+    if (status)
+        return status;
     if (s->clocks.pulled[w->group] != s->clocks.version && !s->renewed[w->group])
         return LS_OK;
     s->renewed[w->group] = false;
-    server_masters(t, t->units, x->deltas, true);
-    return server_pulled(t, 0, outer->loss_scale.scale, error);
+    status = server_masters(t, t->units, x->deltas, true, error);
+    return status ? status : server_pulled(t, 0, outer->loss_scale.scale, error);
 }
 
 int serving_run(struct ls_trainer *t, struct ls_error *error)

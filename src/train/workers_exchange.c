@@ -55,21 +55,85 @@ struct walk {
     uint64_t hash;
 };
 /* Of the interval's fragment: visits this rank's slices in their order. */
-typedef void slice_visit(struct walk *walk, int i);
+typedef int slice_visit(struct walk *walk, int i, struct ls_error *error);
 
-/* As it is behind the last one. */
-static struct walk fragment_visit(struct ls_trainer *t, slice_visit *visit)
+/* *walk: as it is behind the last one. */
+static int fragment_visit(struct ls_trainer *t, slice_visit *visit, struct walk *walk,
+                          struct ls_error *error)
 {
     const struct workers *w = t->workers;
-    struct walk walk = {.t = t};
-    for (int i = 0; i < t->params.count; i++) {
+    int status = LS_OK;
+    *walk = (struct walk){.t = t};
+    for (int i = 0; i < t->params.count && !status; i++) {
         if (w->fragment[i] != workers_fragment(w))
             continue;
-        if (visit)
-            visit(&walk, i);
-        walk.elements += workers_outer(t)->slices[i].part->count;
+        status = visit(walk, i, error);
+        walk->elements += workers_outer(t)->slices[i].part->count;
     }
-    return walk;
+    return status;
+}
+
+static int slice_count(struct walk *walk, int i, struct ls_error *error)
+{
+    (void)walk, (void)i, (void)error;
+    return LS_OK;
+}
+
+static int64_t fragment_elements(struct ls_trainer *t)
+{
+    struct walk walk;
+    fragment_visit(t, slice_count, &walk, NULL);
+    return walk.elements;
+}
+
+/* Elements [from, from + count) of slice i of worker k: its masters, which may lie in a tier, and
+ * the global ones, which never do. */
+struct both {
+    struct walk *walk;
+    int i, k;
+    int64_t from, count;
+    const float *global;
+    float *values;
+};
+typedef void both_visit(const struct both *both);
+struct both_walk {
+    struct both both;
+    both_visit *visit;
+};
+
+static int piece_both(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    const struct both_walk *walk = user;
+    struct both both = walk->both;
+    both.from = piece->from;
+    both.count = piece->count;
+    both.global += piece->from;
+    both.values = piece->values;
+    walk->visit(&both);
+    (void)error;
+    return LS_OK;
+}
+
+static int worker_visit(struct walk *walk, int i, int k, enum ls_access access, both_visit *visit,
+                        struct ls_error *error)
+{
+    const struct ls_state *unit = &walk->t->units[k];
+    const float *global = workers_outer(walk->t)->slices[i].master;
+    struct both_walk both = {{.walk = walk, .i = i, .k = k, .global = global}, visit};
+    return ls_slice_visit_array(&unit->optimizer, &unit->slices[i], LS_OPTIM_MASTER, access,
+                                piece_both, &both, error);
+}
+
+/* Of the workers of this group that take part. */
+static int workers_visit(struct walk *walk, int i, enum ls_access access, both_visit *visit,
+                         struct ls_error *error)
+{
+    const struct workers *w = walk->t->workers;
+    int status = LS_OK;
+    for (int k = 0; k < w->each && !status; k++)
+        if (workers_takes_part(w, k))
+            status = worker_visit(walk, i, k, access, visit, error);
+    return status;
 }
 
 static enum ls_delta_type type_of(const struct ls_trainer *t)
@@ -79,15 +143,16 @@ static enum ls_delta_type type_of(const struct ls_trainer *t)
 
 /* ---- deltas leave ---------------------------------------------------------------------------- */
 
-static void slice_measure(struct walk *walk, int i)
+static void piece_measure(const struct both *both)
 {
-    struct ls_trainer *t = walk->t;
+    struct ls_trainer *t = both->walk->t;
     struct workers *w = t->workers;
-    const struct ls_slice *global = &workers_outer(t)->slices[i];
-    for (int k = 0; k < w->each; k++)
-        if (workers_takes_part(w, k))
-            ls_delta_amax(&t->ops, global->master, t->units[k].slices[i].master,
-                          global->part->count, &w->scales[w->place[i]]);
+    ls_delta_amax(&t->ops, both->global, both->values, both->count, &w->scales[w->place[both->i]]);
+}
+
+static int slice_measure(struct walk *walk, int i, struct ls_error *error)
+{
+    return workers_visit(walk, i, LS_READS, piece_measure, error);
 }
 
 /* Collective over t->whole. One scale a tensor, of all its parts in all workers. */
@@ -96,9 +161,11 @@ static int scales_make(struct ls_trainer *t, struct ls_error *error)
     struct workers *w = t->workers;
     if (type_of(t) != LS_DELTA_INT8)
         return LS_OK;
+    struct walk walk;
     memset(w->scales, 0, (size_t)w->whole * sizeof *w->scales);
-    fragment_visit(t, slice_measure);
-    int status = ls_queue_synchronise(&t->ops.queue, error);
+    int status = fragment_visit(t, slice_measure, &walk, error);
+    if (!status)
+        status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_all_reduce_max_f32(t->whole, w->scales, w->whole, error);
     for (int i = 0; i < w->whole; i++)
@@ -106,44 +173,54 @@ static int scales_make(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
-/* Of each worker, cut where another group owns what follows. */
-static void slice_encode(struct walk *walk, int i)
+/* Cut where another group owns what follows. */
+static void piece_encode(const struct both *both)
 {
-    struct ls_trainer *t = walk->t;
+    struct ls_trainer *t = both->walk->t;
     const struct workers *w = t->workers;
-    const struct ls_slice *global = &workers_outer(t)->slices[i];
-    int64_t piece = w->exchange.piece, count = global->part->count, length;
+    int64_t piece = w->exchange.piece, length;
     size_t bytes = ls_delta_bytes(type_of(t));
-    for (int k = 0; k < w->each; k++) {
-        /* Who takes no part adds zeros. */
-        const struct ls_state *unit = workers_takes_part(w, k) ? &t->units[k] : workers_outer(t);
-        for (int64_t from = 0; from < count; from += length) {
-            int64_t at = walk->elements + from, owner = at / piece;
-            length = ls_min(count - from, (owner + 1) * piece - at);
-            int64_t place = (owner * w->each + k) * piece + at % piece;
-            ls_delta_encode(&t->ops, type_of(t), global->master + from,
-                            unit->slices[i].master + from, length, w->scales[w->place[i]],
-                            (char *)t->memory.exchange.deltas + (size_t)place * bytes);
-        }
+    for (int64_t from = 0; from < both->count; from += length) {
+        int64_t at = both->walk->elements + both->from + from, owner = at / piece;
+        length = ls_min(both->count - from, (owner + 1) * piece - at);
+        int64_t place = (owner * w->each + both->k) * piece + at % piece;
+        ls_delta_encode(&t->ops, type_of(t), both->global + from, both->values + from, length,
+                        w->scales[w->place[both->i]],
+                        (char *)t->memory.exchange.deltas + (size_t)place * bytes);
     }
 }
 
-static void slice_hash(struct walk *walk, int i)
+static int slice_encode(struct walk *walk, int i, struct ls_error *error)
+{
+    const struct workers *w = walk->t->workers;
+    const struct ls_slice *global = &workers_outer(walk->t)->slices[i];
+    for (int k = 0; k < w->each; k++) /* who takes no part adds zeros */
+        if (!workers_takes_part(w, k))
+            piece_encode(
+                &(struct both){walk, i, k, 0, global->part->count, global->master, global->master});
+    return workers_visit(walk, i, LS_READS, piece_encode, error);
+}
+
+static int slice_hash(struct walk *walk, int i, struct ls_error *error)
 {
     const struct ls_slice *slice = &workers_outer(walk->t)->slices[i];
     const int64_t range[] = {slice->part->first, slice->part->count};
     walk->hash = ls_hash64(slice->param->name, strlen(slice->param->name), walk->hash);
     walk->hash = ls_hash64(range, sizeof range, walk->hash);
+    (void)error;
+    return LS_OK;
 }
 
 uint64_t exchange_deltas_hash(struct ls_trainer *t)
 {
-    return fragment_visit(t, slice_hash).hash;
+    struct walk walk;
+    fragment_visit(t, slice_hash, &walk, NULL);
+    return walk.hash;
 }
 
 size_t exchange_deltas_bytes(struct ls_trainer *t)
 {
-    return (size_t)fragment_visit(t, NULL).elements * ls_delta_bytes(type_of(t));
+    return (size_t)fragment_elements(t) * ls_delta_bytes(type_of(t));
 }
 
 /* The pieces of all owners, one behind the other: as many groups as there are cut them. */
@@ -202,14 +279,16 @@ int exchange_begin(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct exchange *x = &t->memory.exchange;
+    struct walk walk;
     size_t bytes = ls_delta_bytes(type_of(t));
     int status = scales_make(t, error);
     if (status)
         return status;
     w->exchange = (struct exchange_run){.stage = EXCHANGE_DELTAS};
-    w->exchange.piece = ls_ceil_div(fragment_visit(t, NULL).elements, w->groups);
-    fragment_visit(t, slice_encode);
-    status = kept_take(t, error);
+    w->exchange.piece = ls_ceil_div(fragment_elements(t), w->groups);
+    status = fragment_visit(t, slice_encode, &walk, error);
+    if (!status)
+        status = kept_take(t, error);
     if (status)
         return status;
     ls_comm_label(w->across, "deltas");
@@ -251,7 +330,7 @@ int exchange_poll(struct ls_trainer *t, struct ls_error *error)
     return ready ? lost_take(t, exchange_advance(t, error), error) : LS_OK;
 }
 
-static void slice_decode(struct walk *walk, int i)
+static int slice_decode(struct walk *walk, int i, struct ls_error *error)
 {
     struct ls_trainer *t = walk->t;
     const struct workers *w = t->workers;
@@ -263,6 +342,8 @@ static void slice_decode(struct walk *walk, int i)
                     w->scales[w->place[i]], outer->gradient + part->gradient);
     if (part->second >= 0) /* a tied table's deltas come in one */
         ls_fill_zero(&t->ops, (size_t)part->count * sizeof(float), outer->gradient + part->second);
+    (void)error;
+    return LS_OK;
 }
 
 /* ---- the outer step -------------------------------------------------------------------------- */
@@ -329,29 +410,54 @@ static int norm_take(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
-static void slice_mix(struct walk *walk, int i)
+static void piece_mix(const struct both *both)
 {
-    struct ls_trainer *t = walk->t;
-    const struct ls_slice *global = &workers_outer(t)->slices[i];
-    for (int k = 0; k < t->workers->each; k++)
-        if (workers_takes_part(t->workers, k))
-            ls_mix(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
-                   (float)t->config.async.mixing);
+    struct ls_trainer *t = both->walk->t;
+    ls_mix(&t->ops, both->global, both->values, both->count, (float)t->config.async.mixing);
+}
+
+static int slice_mix(struct walk *walk, int i, struct ls_error *error)
+{
+    return workers_visit(walk, i, LS_READS | LS_WRITES, piece_mix, error);
+}
+
+static void piece_copy(const struct both *both)
+{
+    ls_copy(&both->walk->t->ops, (size_t)both->count * sizeof(float), both->global, both->values);
+}
+
+struct clearing {
+    struct ls_ops *ops;
+    size_t bytes; /* of an element */
+};
+
+static int piece_clear(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    const struct clearing *clearing = user;
+    ls_fill_zero(clearing->ops, (size_t)piece->count * clearing->bytes, piece->values);
+    (void)error;
+    return LS_OK;
 }
 
 /* As one that begins: with the global parameters, and an optimizer that has seen nothing. */
-void exchange_renew(struct ls_trainer *t, struct ls_state *unit)
+int exchange_renew(struct ls_trainer *t, int worker, struct ls_error *error)
 {
-    for (int i = 0; i < t->params.count; i++) {
+    struct ls_state *unit = &t->units[worker];
+    struct walk walk = {.t = t};
+    int status = LS_OK;
+    for (int i = 0; i < t->params.count && !status; i++) {
         const struct ls_slice *slice = &unit->slices[i];
-        size_t count = (size_t)slice->part->count;
-        if (slice->param->frozen || count == 0)
+        if (slice->param->frozen || slice->part->count == 0)
             continue;
-        ls_copy(&t->ops, count * sizeof(float), workers_outer(t)->slices[i].master, slice->master);
-        for (int s = 0; s < ls_state_arrays(unit, slice->param); s++)
-            ls_fill_zero(&t->ops, count * ls_dtype_bytes(ls_state_type(unit, s)), slice->state[s]);
+        status = worker_visit(&walk, i, worker, LS_WRITES, piece_copy, error);
+        for (int s = 0; s < ls_state_arrays(unit, slice->param) && !status; s++) {
+            struct clearing clearing = {&t->ops, ls_dtype_bytes(ls_state_type(unit, s))};
+            status = ls_slice_visit_array(&unit->optimizer, slice, LS_OPTIM_STATE + s, LS_WRITES,
+                                          piece_clear, &clearing, error);
+        }
     }
     unit->loss_scale = ls_loss_scale_begin(&t->loss_scale);
+    return status;
 }
 
 int exchange_wait(struct ls_trainer *t, struct ls_error *error)
@@ -369,19 +475,20 @@ int exchange_end(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct ls_state *outer = workers_outer(t);
-    int status = LS_OK;
+    struct walk walk;
     outer->gradient = ls_zero_gradient_base(outer->zero[0]);
-    fragment_visit(t, slice_decode);
-    status = norm_take(t, error);
+    int status = fragment_visit(t, slice_decode, &walk, error);
+    if (!status)
+        status = norm_take(t, error);
     if (!status)
         status = runs_visit(t, run_update, error);
-    if (status)
-        return status;
-    fragment_visit(t, slice_mix);
+    if (!status)
+        status = fragment_visit(t, slice_mix, &walk, error);
     for (int k = 0; k < w->each && !status; k++) {
         if (!workers_takes_part(w, k) || w->renew[w->group * w->each + k])
-            exchange_renew(t, &t->units[k]);
-        status = ls_state_publish(&t->units[k], error);
+            status = exchange_renew(t, k, error);
+        if (!status)
+            status = ls_state_publish(&t->units[k], error);
         if (!status)
             status = ls_state_settle(&t->units[k], error);
     }

@@ -158,8 +158,9 @@ int exchange_wait(struct ls_trainer *t, struct ls_error *error);
 /* Collective over t->world, behind that. The outer step: the global parameters of the fragment are
  * new, and workers take them up. */
 int exchange_end(struct ls_trainer *t, struct ls_error *error);
-/* Local. The worker is as one that begins with the global parameters as they are. */
-void exchange_renew(struct ls_trainer *t, struct ls_state *unit);
+/* Local. The worker of this group is as one that begins with the global parameters as they are.
+ * Errors of the tier's disk. */
+int exchange_renew(struct ls_trainer *t, int worker, struct ls_error *error);
 
 /* workers_rescue.c: what a job whose ranks survive the death of one (ls_mpi_survives) keeps of an
  * interval. Groups that lost a rank leave. Each of the others writes its workers, as they are

@@ -459,7 +459,7 @@ static int units_load(struct ls_trainer *t, struct ls_error *error)
         if (has)
             status = unit_load(t, unit, run, worker, plan->step, error);
         else if (!w->server)
-            exchange_renew(t, unit);
+            status = exchange_renew(t, k, error);
         unit->step = w->server ? outer->step : plan->step;
         unit->samples = w->server ? outer->samples : plan->samples;
         if (!status && has && w->delay > 0 && !plan->met)

@@ -54,12 +54,13 @@ int __wrap_ls_arrival_log_add(struct ls_arrival_log *log, const struct ls_arriva
 /* What the server sent before. */
 static float *kept;
 WRAPPED(server_masters);
-void __wrap_server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes)
+int __wrap_server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes,
+                          struct ls_error *error)
 {
     size_t bytes = (size_t)t->memory.exchange.masters * sizeof *packed;
-    __real_server_masters(t, unit, packed, writes);
+    int status = __real_server_masters(t, unit, packed, writes, error);
     if (twin != EARLY || writes || unit != workers_outer(t))
-        return;
+        return status;
     float *now = malloc(bytes);
     assert_non_null(now);
     memcpy(now, packed, bytes);
@@ -67,6 +68,7 @@ void __wrap_server_masters(struct ls_trainer *t, struct ls_state *unit, float *p
         memcpy(packed, kept, bytes);
     free(kept);
     kept = now;
+    return status;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */

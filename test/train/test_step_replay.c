@@ -339,6 +339,10 @@ CASE(test_refusals)
     refused = run(state, "parallel.dp=2 numerics.mode=fast check.replay=0.5");
     assert_int_equal(refused.status, LS_ECONFIG);
     assert_non_null(strstr(refused.error.text, "numerics.mode=fast"));
+    refused = run(state, SERVER "async.order=clock parallel.workers=2 parallel.servers=1 "
+                                "check.replay=1");
+    assert_int_equal(refused.status, LS_ECONFIG);
+    assert_non_null(strstr(refused.error.text, "lockstep audit"));
 }
 
 /* Twice the memory is planned, and refused if it does not fit. */

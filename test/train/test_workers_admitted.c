@@ -155,12 +155,8 @@ static const struct {
     {"batch.rampup_start=1", SERVERS},
     {"parallel.servers=1", 3},
     {"parallel.auto=true", ALL},
-    {"memory.offload.optimizer=host", ALL},
-    {"memory.offload.optimizer=file", ALL},
-    {"memory.offload.gradients=host", ALL},
-    {"memory.offload.gradients=file", ALL},
-    {"memory.offload.parameters=host", ALL},
-    {"memory.offload.parameters=file", ALL},
+    {"memory.offload.gradients=host", SERVERS},
+    {"memory.offload.gradients=file", SERVERS},
 };
 
 static bool begins(const char *text, const char *with)
@@ -453,6 +449,50 @@ CASE(test_a_feature_is_refused_or_gives_the_same_bits)
     }
     printf("\n%d features in all\n", count);
     assert_int_equal(wrong, 0);
+}
+
+/* State of workers in a tier, more of it than the list has at once, in every mode. */
+CASE(test_offloaded_state_gives_the_same_bits)
+{
+#define FILES " memory.file=@"
+    static const char *const offloads[] = {
+        "memory.offload.optimizer=file" FILES,
+        "memory.offload.parameters=host parallel.zero=3 parallel.dp=2 numerics.precision=bf16",
+        "memory.offload.optimizer=host memory.offload.parameters=file parallel.zero=3 "
+        "parallel.dp=2 numerics.precision=bf16 optim.name=muon" FILES,
+        "memory.offload.optimizer=host memory.offload.optimizer_ratio=0.5 lora.rank=2 "
+        "numerics.precision=fp16 async.compensation=2",
+        "memory.offload.gradients=host memory.offload.optimizer=host "
+        "memory.offload.parameters=host "
+        "parallel.dp_shard=2 parallel.zero=3 optim.moments=bf16 async.mixing=0.5",
+        "memory.offload.gradients=file parallel.pp=2 async.delta=int8" FILES,
+    };
+    (void)state;
+    size_t here[2], there[2];
+    for (int away = 0; away < 2; away++) {
+        struct ls_config config;
+        struct ls_layout layout;
+        struct ls_memory_plan plan;
+        struct ls_error error = {0};
+        const char *tier = away ? "memory.offload.optimizer=host" : "";
+        assert_ok(config_try(&config, &error, modes[0].words, "", tier, 0), error);
+        assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
+        assert_ok(ls_plan_rank(&config, &layout, 0, &plan, &error), error);
+        here[away] = plan.total;
+        there[away] = plan.tiers[LS_TIER_HOST];
+    }
+    assert_true(here[1] < here[0] && there[1] > there[0]);
+    for (size_t i = 0; i < sizeof offloads / sizeof *offloads; i++)
+        for (int m = 0; m < MODES; m++) {
+            bool diloco = m < 2, server = strstr(offloads[i], "compensation");
+            bool skips = strstr(offloads[i], "gradients") ? !diloco : server && diloco;
+            struct trial trial = {0};
+            if (!skips)
+                trial = trial_of(&modes[m], offloads[i]);
+            if (trial.outcome != EQUAL)
+                fail_msg("%s, %s: %s: %s", modes[m].name, offloads[i], outcome_names[trial.outcome],
+                         trial.text);
+        }
 }
 
 /* Twin: the others are not touched by it. */

@@ -28,8 +28,6 @@ CASE(test_keys_that_cannot_be_kept)
         {"async.sync_every=6 async.fragments=2 async.delay=3", "async.delay = 3", "the 3 steps"},
         {"train.steps=7", "train.steps = 7", "expected 6 or 9 steps"},
         {"train.extend=2", "train.extend = 2", "expected 6 or 9 steps"},
-        {"check.replay=1", "check.replay = 1", "expected 0"},
-        {"snapshot.every=1", "snapshot.every = 1", "use train.save_every"},
         {"async.mode=none", "async.workers = 4", "async.mode = none"},
         {"async.outer_optim=sgd async.outer_momentum=0.5", "async.outer_momentum = 0.5",
          "async.outer_optim = sgd"},
@@ -59,7 +57,8 @@ CASE(test_layouts_that_workers_cannot_have)
         {"parallel.workers=3", "parallel.workers = 3", "of the 4 workers"},
         {"parallel.workers=8", "parallel.workers = 8", "of the 4 workers"},
         {"async.workers=1 parallel.workers=2", "parallel.workers = 2", "of the 1 worker"},
-        {"memory.offload.optimizer=host", "memory.offload.optimizer = host", "on the device"},
+        {"async.mode=server memory.offload.gradients=host", "memory.offload.gradients = host",
+         "async.mode = server"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_config config = workers_config(*state, "%s", cases[i].words);

@@ -285,8 +285,10 @@ static const char *const layouts[] = {
     "parallel.workers=2 parallel.tp=2",
     "parallel.workers=1 parallel.dp_shard=2 parallel.zero=3",
     "parallel.workers=2 parallel.pp=2",
+    "parallel.workers=2 memory.offload.optimizer=host memory.offload.parameters=host",
 };
-static const char *const clock_layouts[] = {CLOCK, CLOCK "parallel.tp=2"};
+static const char *const clock_layouts[] = {CLOCK "memory.offload.optimizer=host",
+                                            CLOCK "parallel.tp=2"};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static const char *layout_of(const struct mode *mode, int i)
