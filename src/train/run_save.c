@@ -180,6 +180,7 @@ static int workers_saves(struct ls_running *run, bool saves, bool last, struct l
 {
     struct snapshots *snapshots = &run->snapshots;
     int status = saves ? run_save(run, last, error) : LS_OK;
+    run->snapshot_s = 0;
     bool stands = run->trainer->state->saved_step == ls_trainer_steps(run->trainer);
     if (status || last || stands || !run->snapshot_due || !snapshots->trainer)
         return status;
