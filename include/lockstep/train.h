@@ -227,14 +227,11 @@ enum ls_tensor_kind {
     LS_TENSOR_TABLE_GRADIENT, /* of a tied table that of the embedding; others have none */
     LS_TENSOR_STATE,          /* + s: state s of the optimizer, of the type optim.moments */
 };
-/* Local. How many parameters this rank has a part of; number i is
- * ls_trainer_params(trainer)->list[i]. */
-int ls_trainer_tensor_count(const struct ls_trainer *trainer);
-/* Local. Tensor `kind` of parameter i: its data are the trainer's own, to be read, until the next
- * ls_trainer_step or ls_trainer_free. A frozen matrix is in the compute type, states are in that of
- * optim.moments, all else is float32. LS_EINVAL where there is no such tensor, where it lies in a
- * memory tier (memory.offload) or in blocks (lora.base), or no step was taken yet that made the
- * gradient. */
+/* Local. Tensor `kind` of ls_trainer_params(trainer)->list[i]: its data are the trainer's own, to
+ * be read, until the next ls_trainer_step or ls_trainer_free. A frozen matrix is in the compute
+ * type, states are in that of optim.moments, all else is float32. LS_EINVAL where there is no such
+ * tensor, where it lies in a memory tier (memory.offload) or in blocks (lora.base), or no step was
+ * taken yet that made the gradient. */
 int ls_trainer_dtensor(const struct ls_trainer *trainer, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error);
 

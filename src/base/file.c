@@ -368,18 +368,23 @@ int ls_text_write(ls_writer *write, const void *context, char **text, size_t *by
     return status;
 }
 
+int ls_file_put(const char *path, const void *data, size_t bytes, const struct ls_fault *fault,
+                struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    int status = ls_atomic_file_open(&file, path, fault, error);
+    if (status)
+        return status;
+    ls_atomic_file_write(&file, data, bytes); /* the commit reports its failure */
+    return ls_atomic_file_commit(&file, error);
+}
+
 int ls_file_write(const char *path, ls_writer *write, const void *context, struct ls_error *error)
 {
     char *text;
     size_t bytes;
-    struct ls_atomic_file file;
     int status = ls_text_write(write, context, &text, &bytes, error);
-    if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (!status) {
-        ls_atomic_file_write(&file, text, bytes); /* the commit reports its failure */
-        status = ls_atomic_file_commit(&file, error);
-    }
+    status = status ? status : ls_file_put(path, text, bytes, NULL, error);
     free(text);
     return status;
 }

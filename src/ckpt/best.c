@@ -72,15 +72,10 @@ int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best
 int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
                              struct ls_error *error)
 {
-    char path[PATH_MAX];
-    struct ls_atomic_file file;
+    char path[PATH_MAX], text[160];
     int status = best_path(path, run_directory, error);
-    if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (status)
-        return status;
-    ls_atomic_file_printf(&file,
-                          "{\"step\": %lld, \"validation_loss\": %.17g, \"sequences\": %lld}\n",
-                          (long long)best->step, best->loss, (long long)best->sequences);
-    return ls_atomic_file_commit(&file, error);
+    int bytes = snprintf(text, sizeof text,
+                         "{\"step\": %lld, \"validation_loss\": %.17g, \"sequences\": %lld}\n",
+                         (long long)best->step, best->loss, (long long)best->sequences);
+    return status ? status : ls_file_put(path, text, (size_t)bytes, NULL, error);
 }

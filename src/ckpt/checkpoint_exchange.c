@@ -111,19 +111,13 @@ static int manifest_put(const struct collecting *c, const char *path, const char
                         size_t bytes, struct ls_error *error)
 {
     char parent[PATH_MAX];
-    struct ls_atomic_file file;
     if (mkdir(c->folder, S_IRWXU) && errno != EEXIST)
         return ls_error_errno(error, errno, "%s: cannot create", c->folder);
     ls_path_parent(c->directory, parent);
     int status = ls_directory_add(parent, NULL, error);
     if (!status)
         status = ls_directory_add(c->directory, NULL, error);
-    if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (status)
-        return status;
-    ls_atomic_file_write(&file, text, bytes);
-    return ls_atomic_file_commit(&file, error);
+    return status ? status : ls_file_put(path, text, bytes, NULL, error);
 }
 
 /* Local. The manifest that this machine has, if it is sound; *text is to be freed. */

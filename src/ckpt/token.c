@@ -52,16 +52,11 @@ int ls_run_token_read(const char *directory, struct ls_run_token *token, struct 
 int ls_run_token_write(const char *directory, const struct ls_run_token *token,
                        struct ls_error *error)
 {
-    char path[PATH_MAX];
-    struct ls_atomic_file file;
+    char path[PATH_MAX], text[128];
     int status = token_path(path, directory, error);
-    if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (status)
-        return status;
-    ls_atomic_file_printf(&file, "run %s\nstart %lld\nfolder %llu\n", token->run,
-                          (long long)token->start, folder_of(directory));
-    return ls_atomic_file_commit(&file, error);
+    int bytes = snprintf(text, sizeof text, "run %s\nstart %lld\nfolder %llu\n", token->run,
+                         (long long)token->start, folder_of(directory));
+    return status ? status : ls_file_put(path, text, (size_t)bytes, NULL, error);
 }
 
 int ls_run_token_take(const char *directory, struct ls_run_token *token, struct ls_error *error)

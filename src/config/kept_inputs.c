@@ -15,16 +15,6 @@ struct bytes {
     size_t count;
 };
 
-static int file_write(const char *path, const char *data, size_t count, struct ls_error *error)
-{
-    struct ls_atomic_file file;
-    int status = ls_atomic_file_open(&file, path, NULL, error);
-    if (status)
-        return status;
-    ls_atomic_file_write(&file, data, count);
-    return ls_atomic_file_commit(&file, error);
-}
-
 /* The files of a tokenizer, by their names in a folder. */
 struct files {
     int count;
@@ -104,10 +94,10 @@ static int files_keep(const char *run, const char *before, const struct files *f
         ls_path_parent(path, folder);
         status = ls_directory_add(folder, NULL, error);
         if (!status)
-            status = file_write(path, files->bytes[i].data, files->bytes[i].count, error);
+            status = ls_file_put(path, files->bytes[i].data, files->bytes[i].count, NULL, error);
     }
     kept_path(path, run, "digests");
-    return status ? status : file_write(path, files->digests, strlen(files->digests), error);
+    return status ? status : ls_file_put(path, files->digests, strlen(files->digests), NULL, error);
 }
 
 /* Copies the files of a tokenizer. */

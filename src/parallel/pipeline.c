@@ -266,7 +266,6 @@ static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *o
     if (peer == pipeline->rank) {
         ls_copy(ops->ops, bytes, result,
                 received_at(pipeline, direction, chunk, action.micro_batch));
-        pipeline->stats.copied_bytes += (int64_t)bytes;
         return LS_OK;
     }
     struct sends *sends = &pipeline->sends[direction];
@@ -282,7 +281,6 @@ static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *o
         int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches;
         pipeline->sent[at + action.micro_batch] = sends->started;
     }
-    pipeline->stats.sent_bytes += (int64_t)bytes;
     set_label(pipeline, &sends->label[sends->started % sends->room], direction, action.stage, to,
               action.micro_batch);
     status = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,

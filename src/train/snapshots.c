@@ -33,14 +33,9 @@ int snapshots_find(const struct ls_config *config, const struct ls_run_token *to
 static int owner_write(const char *folder, const char *out, struct ls_error *error)
 {
     char path[PATH_MAX], run[PATH_MAX];
-    struct ls_atomic_file file;
     int status = ls_path_join(path, folder, "run", error);
-    if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (status)
-        return status;
-    ls_atomic_file_printf(&file, "%s", ls_path_absolute(out, run) ? run : out);
-    return ls_atomic_file_commit(&file, error);
+    const char *owner = ls_path_absolute(out, run) ? run : out;
+    return status ? status : ls_file_put(path, owner, strlen(owner), NULL, error);
 }
 
 /* When a snapshot was last taken there, or it was made. */

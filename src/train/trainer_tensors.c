@@ -14,11 +14,6 @@ static const float *gradient_of(const struct ls_trainer *t, int i, bool table)
     return t->state->gradient && place >= 0 ? t->state->gradient + place : NULL;
 }
 
-int ls_trainer_tensor_count(const struct ls_trainer *t)
-{
-    return t->params.count;
-}
-
 int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error)
 {

@@ -246,7 +246,7 @@ static int all_check(struct ls_trainer *t, const struct task *task, struct stage
                      struct ls_error *error)
 {
     int status = LS_OK;
-    for (int i = 0; i < ls_trainer_tensor_count(t) && !status; i++)
+    for (int i = 0; i < ls_trainer_params(t)->count && !status; i++)
         for (int kind = 0; kind < KINDS && !status; kind++)
             status =
                 ls_comm_agree(stage->comm, tensor_check(t, task, stage, i, kind, error), error);

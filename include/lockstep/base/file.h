@@ -83,6 +83,9 @@ int ls_text_write(ls_writer *write, const void *context, char **text, size_t *by
                   struct ls_error *error);
 /* The same as a file: open, write, commit. */
 int ls_file_write(const char *path, ls_writer *write, const void *context, struct ls_error *error);
+/* The same with data[bytes]. fault may be NULL. */
+int ls_file_put(const char *path, const void *data, size_t bytes, const struct ls_fault *fault,
+                struct ls_error *error);
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 

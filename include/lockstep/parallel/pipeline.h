@@ -96,7 +96,6 @@ struct ls_pipeline_stats {
     double wait_s;    /* for receives and for send buffers: bubble and unhidden transfers */
     double compute_s; /* in the caller's functions */
     double elapsed_s;
-    int64_t sent_bytes, copied_bytes; /* handed to comm; between stages of this rank */
 };
 void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipeline_stats *stats);
 
