@@ -91,7 +91,7 @@ static int32_t *starts_new(const struct problem *p)
     return starts;
 }
 
-static struct instance instance_new(struct problem p, uint64_t seed)
+static struct instance instance_empty(struct problem p)
 {
     struct instance x = {.p = p, .starts = p.document ? starts_new(&p) : NULL};
     for (int m = 0; m < MATRICES; m++) {
@@ -100,10 +100,6 @@ static struct instance instance_new(struct problem p, uint64_t seed)
         for (int64_t e = 0; e < x.elements[m]; e++)
             set(&x, m, e, GAP);
     }
-    fill_matrix(&x, Q, seed, 1.5);
-    fill_matrix(&x, K, seed, 1.5);
-    fill_matrix(&x, V, seed, 1);
-    fill_matrix(&x, D_O, seed, 1);
     x.a =
         (struct ls_attention){.batch = p.batch,
                               .tokens = p.tokens,
@@ -129,6 +125,27 @@ static struct instance instance_new(struct problem p, uint64_t seed)
                               .starts = x.starts,
                               .starts_ld = p.tokens};
     return x;
+}
+
+static struct instance instance_new(struct problem p, uint64_t seed)
+{
+    struct instance x = instance_empty(p);
+    fill_matrix(&x, Q, seed, 1.5);
+    fill_matrix(&x, K, seed, 1.5);
+    fill_matrix(&x, V, seed, 1);
+    fill_matrix(&x, D_O, seed, 1);
+    return x;
+}
+
+/* With the inputs of `x`, and no outputs. */
+static struct instance instance_again(const struct instance *x)
+{
+    static const int inputs[] = {Q, K, V, D_O};
+    struct instance again = instance_empty(x->p);
+    for (int i = 0; i < 4; i++)
+        memcpy(again.matrix[inputs[i]], x->matrix[inputs[i]],
+               (size_t)x->elements[inputs[i]] * ls_dtype_bytes(x->p.act));
+    return again;
 }
 
 static void instance_free(struct instance *x)
@@ -394,7 +411,7 @@ static void reference_for(struct problem p, size_t seed, const char *label)
     for (int kernel = 0; kernel < kernels_here(); kernel++) {
         if (!kernel_is_for(kernel, p.act))
             continue;
-        struct instance x = instance_new(p, seed);
+        struct instance x = instance_again(&inputs);
         run(&x, 2, kernel);
         char what[160];
         snprintf(what, sizeof what, "%s %s %s", kernel_name(kernel), label, ls_dtype_name(p.act));
@@ -536,7 +553,7 @@ static void bits_for(struct problem p, int kernel)
     for (int n = 0; n < 6; n++) {
         if (isa_of(kernel) == LS_ISA_PLAIN && !check_pair(n, 0, 3))
             continue;
-        struct instance got = instance_new(p, 5);
+        struct instance got = instance_again(&want);
         struct ls_ops ops = ops_new(threads[n], kernel);
         const size_t whole = ops.workspace_bytes;
         ops.workspace_bytes = workspace[n] ? workspace[n] : whole;
@@ -584,7 +601,7 @@ CASE(test_bits_threads)
  * them. */
 static void cuts_for(struct problem p, int kernel)
 {
-    struct instance want = instance_new(p, 6), got = instance_new(p, 6);
+    struct instance want = instance_new(p, 6), got = instance_again(&want);
     run(&want, 2, kernel);
     struct ls_ops ops = ops_new(2, kernel);
     const size_t bytes = ls_dtype_bytes(p.act);
@@ -654,7 +671,7 @@ static void causality_for(struct problem p, int kernel)
 {
     struct problem shorter = p;
     shorter.tokens = 150;
-    struct instance want = instance_new(p, 8), changed = instance_new(p, 8),
+    struct instance want = instance_new(p, 8), changed = instance_again(&want),
                     prefix = instance_new(shorter, 8);
     run(&want, 2, kernel);
     for (int m = Q; m <= V; m++)
@@ -689,7 +706,7 @@ static void window_for(struct problem p, int kernel)
 {
     enum { CHANGED = 100 };
     p.window = 40;
-    struct instance want = instance_new(p, 14), changed = instance_new(p, 14);
+    struct instance want = instance_new(p, 14), changed = instance_again(&want);
     run(&want, 2, kernel);
     for (int m = K; m <= V; m++)
         for (int64_t e = 0; e < CHANGED * ld_of(&p, m); e++)
@@ -1032,7 +1049,7 @@ CASE(test_decode)
 static void prefill_for(struct problem p, int kernel)
 {
     static const int64_t cuts[] = {0, 10, 11, 64, 75, 107, 128, 150};
-    struct instance whole = instance_new(p, 16), x = instance_new(p, 16);
+    struct instance whole = instance_new(p, 16), x = instance_again(&whole);
     const size_t row = (size_t)width_of(&p, Q) * ls_dtype_bytes(p.act);
     struct cached cache = cached_new(&x);
     struct scattered scattered = scattered_new(&x);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 2, TOKENS = 300, HEADS = 8, KV_HEADS = 2, DIM = 40, GROUP = HEADS / KV_HEADS };
+enum { BATCH = 2, TOKENS = 300, HEADS = 4, KV_HEADS = 2, DIM = 40, GROUP = HEADS / KV_HEADS };
 enum { WIDTH = HEADS * DIM, KV_WIDTH = KV_HEADS * DIM };
 
 /* Buffers of one call on `tokens` queries and `keys` keys per sequence, dense. */
@@ -180,7 +180,7 @@ static void for_each_kernel(void (*check)(struct ls_ops *ops, struct call *whole
 /* Room for the two-pass backward only, where there is more than one key block. */
 static size_t small_workspace(const struct ls_ops *ops)
 {
-    return (size_t)ls_min((int64_t)ops->workspace_bytes, 220 << 10);
+    return (size_t)ls_min((int64_t)ops->workspace_bytes, 200 << 10);
 }
 
 /* ---- queries at an offset -------------------------------------------------------------------- */
