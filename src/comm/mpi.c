@@ -84,6 +84,7 @@ bool ls_mpi_part(const char *why, bool whole, double seconds)
 #include <math.h>
 #include <sched.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 /* MPI exists once in a process, so what serialises its calls does too. */
@@ -96,7 +97,8 @@ static struct {
     struct mpi_farewells farewells;
     uint64_t worlds;   /* made so far */
     bool survives;     /* one that has ended is to be seen soon */
-    bool shares_cores; /* more ranks than cores on this machine, as far as they may use them */
+    bool shares_cores; /* more ranks than cores on this machine, as far as they may use them, or
+                        * threads that wait are to leave theirs (OMP_WAIT_POLICY) */
     struct mpi_comm *comms;
     pthread_cond_t wake; /* for the progress thread */
     pthread_t thread;
@@ -401,6 +403,8 @@ static int mpi_begin(struct ls_error *error)
     if (engine.board.base.records)
         return LS_OK;
     int status = comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
+    const char *waits = getenv("OMP_WAIT_POLICY"); /* it is said of other programs too */
+    engine.shares_cores |= waits && !strcasecmp(waits, "passive");
     return status ? status : comm_mpi_farewells_new(&engine.farewells, error);
 }
 
