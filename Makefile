@@ -252,7 +252,7 @@ $(BUILD)/test/train/test_server_reference: private LDFLAGS_BASE += $(call wrap,l
 $(BUILD)/test/train/test_server_clock: private LDFLAGS_BASE += $(call wrap,server_gradient server_masters ls_arrival_log_add)
 # In this one a rank is killed before, in and behind a meeting, and a worker that is lost adds its delta.
 $(BUILD)/test/train/test_workers_rescue: private LDFLAGS_BASE += $(call wrap,step_once exchange_begin exchange_wait \
-	exchange_end members_next workers_save)
+	exchange_end members_next workers_save ls_all_gather_start)
 # In this one a group of workers forgets who is before it.
 $(BUILD)/test/train/test_workers_admitted: private LDFLAGS_BASE += $(call wrap,workers_shift)
 # In this one a worker stops or is killed at its gradient.

@@ -259,6 +259,7 @@ int members_next(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = ls_broadcast(t->whole, &now, sizeof now, LS_U8, 0, error);
+    status = workers_agree(t, status, error);
     if (status) /* who took part in the interval before is still of use (workers_rescue) */
         return status;
     w->members = w->places = 0;

@@ -200,6 +200,12 @@ int64_t workers_joined(const struct workers *w)
     return w->server ? 0 : w->joined[w->group * w->each + w->worker];
 }
 
+int workers_agree(struct ls_trainer *t, int status, struct ls_error *error)
+{
+    status = ls_comm_agree(t->whole, status, error);
+    return t->workers->own ? ls_comm_agree(t->world, status, error) : status;
+}
+
 /* ---- an interval ----------------------------------------------------------------------------- */
 
 /* The workers of this group, each so many steps, which begin `done` steps into the interval. poll:
@@ -284,8 +290,7 @@ static int interval_run(struct ls_trainer *t, struct ls_error *error)
         status = reports_gather(t, error);
     t->state = outer;
     /* The outer step counts on all ranks or on none, unless one dies while they agree. */
-    if (!status)
-        status = ls_comm_agree(t->whole, status, error);
+    status = workers_agree(t, status, error);
     if (status)
         return status;
     w->stage = WORKERS_AT_WORK;

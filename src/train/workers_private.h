@@ -121,6 +121,11 @@ static inline int64_t workers_turn(const struct workers *w)
     return w->begin / w->interval / w->fragments + 1;
 }
 
+/* Collective over t->whole: ls_comm_agree. A rank of another group that dies meanwhile may leave
+ * some ranks behind it and some not: all ranks of a group then fail, and none waits for the others.
+ * So all of them call it, whatever they have come to. */
+int workers_agree(struct ls_trainer *t, int status, struct ls_error *error);
+
 /* What a report says, as a note of note_size doubles. */
 void workers_note(const struct ls_trainer *t, const struct ls_step_report *report, double *note);
 

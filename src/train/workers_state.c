@@ -50,13 +50,13 @@ static int workers_digest(struct ls_trainer *t, struct ls_error *error)
     int status = LS_OK;
     for (int k = 0; k < w->held && !status; k++)
         status = ls_state_hash(&t->units[k], &w->hashes[k], error);
-    status = ls_comm_agree(t->whole, status, error);
+    status = workers_agree(t, status, error);
     if (!status)
         status = ls_all_gather(w->across, w->hashes, all, 2 * w->each, LS_U64, error);
     *beside = (struct ls_digest){0, 0};
     for (int i = 0; i < w->count && !status; i++)
         ls_digest_piece(beside, "worker", i, 0, &all[i], sizeof *all);
-    return status;
+    return workers_agree(t, status, error);
 }
 
 int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error)
@@ -67,7 +67,7 @@ int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error
     bool holds = w->all == w->groups || w->group == w->owner;
     if (!status && holds)
         status = ls_state_hash(workers_outer(t), digest, error);
-    status = ls_comm_agree(t->whole, status, error);
+    status = workers_agree(t, status, error);
     if (!status)
         status = ls_all_gather(w->across, digest, all, 2, LS_U64, error);
     if (!status)
@@ -75,7 +75,7 @@ int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error
     *digest = all[w->owner];
     w->hashed_step = status ? -1 : workers_outer(t)->step;
     w->hash = *digest;
-    return ls_comm_agree(t->whole, status, error);
+    return workers_agree(t, status, error);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -207,11 +207,11 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
             status = ls_state_save(unit, &w->hashes[k], error);
         unit->config = &t->config;
     }
-    status = ls_comm_agree(t->whole, status, error);
+    status = workers_agree(t, status, error);
     w->kept = w->kept || !status;
     if (!status && w->group == w->owner) /* the last, so that it says that all are there */
         status = ls_state_save(outer, &w->hash, error);
-    status = ls_comm_agree(t->whole, status, error);
+    status = workers_agree(t, status, error);
     if (!status)
         outer->saved_step = outer->step;
     if (!status && ls_comm_rank(t->whole) == 0)

@@ -67,10 +67,13 @@ int __wrap_members_next(struct ls_trainer *t, struct ls_error *error)
     return __real_members_next(t, error);
 }
 
+static const struct ls_trainer *trainer;
+
 WRAPPED(step_once);
 int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
                      struct ls_error *error)
 {
+    trainer = t;
     die_at(t, "step");
     if (t->workers->ends) /* with a delay deltas are on their way */
         die_at(t, "behind");
@@ -113,6 +116,19 @@ int __wrap_workers_save(struct ls_trainer *t, struct ls_error *error)
 {
     die_at(t, "save");
     return __real_workers_save(t, error);
+}
+
+/* Ranks of the other places have the hashes of their workers, and those of this place wait for
+ * them.
+ */
+WRAPPED(ls_all_gather_start);
+int __wrap_ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                               enum ls_dtype dtype, struct ls_request *request,
+                               struct ls_call_site site, struct ls_error *error)
+{
+    if (!strcmp(mode.moment, "hash") && trainer && input == trainer->workers->hashes)
+        die_at(trainer, "hash");
+    return __real_ls_all_gather_start(comm, input, output, count, dtype, request, site, error);
 }
 
 static void say(void *user, enum ls_log_level level, const char *line)
@@ -168,6 +184,8 @@ static const struct loss {
 } losses[] = {
     {"wait", 0, 3, 1, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"0\"}\n", AT_ONCE},
     {"end", 2, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"2\"}\n", AT_ONCE},
+    {"hash", 1, 2, 2, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"1\"}\n",
+     AT_ONCE},
     {"step", 1, 1, 2, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"lost\": \"1\"}\n", AT_ONCE},
     {"begin", 2, 4, 1, 5, "{\"outer_step\": 4, \"workers\": \"0-2\", \"lost\": \"2\"}\n", AT_ONCE},
     {"save", 1, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"1\"}\n",
@@ -186,7 +204,7 @@ static const struct loss late_losses[] = {
     {"wait", 1, 3, 2, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"1\"}\n", STREAMED},
     {"end", 2, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"2\"}\n", DELAYED},
 };
-enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 2 };
+enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 3 };
 enum { LATE = sizeof late_losses / sizeof *late_losses, LATE_FEW = 1 };
 
 static void run_remove(const char *directory)
