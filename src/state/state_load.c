@@ -173,7 +173,8 @@ static int array_load(struct taking *t, struct ls_checkpoint *checkpoint, int ar
     for (int i = 0; i < params && !status; i++) {
         ls_progress();
         const struct ls_param *param = &state->params->list[i];
-        struct loading loading = {.taking = t, .checkpoint = checkpoint, .param = i, .array = array};
+        struct loading loading = {
+            .taking = t, .checkpoint = checkpoint, .param = i, .array = array};
         struct ls_dtensor_spec spec;
         if (array >= ls_state_arrays(state, param))
             continue;
@@ -346,16 +347,15 @@ static int named_load(struct taking *t, const char *key, const struct ls_log *lo
     int found = ls_checkpoint_open(checkpoint, ls_config_resume_path(state->config), error);
     if (found)
         ls_config_blame(state->config, key, error);
-    int status = ls_checkpoint_load(checkpoint, ls_state_world(state), found, checkpoint_apply,
-                                    t, log, error);
+    int status = ls_checkpoint_load(checkpoint, ls_state_world(state), found, checkpoint_apply, t,
+                                    log, error);
     if (status && !found && !*checkpoint) /* damage that a read found */
         ls_config_blame(state->config, key, error);
     return status;
 }
 
 /* Collective. What was read becomes what is computed with, once its hash is right. */
-static int loaded_take(struct taking *t, struct ls_checkpoint *checkpoint,
-                       struct ls_error *error)
+static int loaded_take(struct taking *t, struct ls_checkpoint *checkpoint, struct ls_error *error)
 {
     struct ls_state *state = t->state;
     counters_take(state, &checkpoint->state);
@@ -367,8 +367,8 @@ static int taking_init(struct taking *t, struct ls_state *state, struct ls_error
 {
     size_t arrays = 1 + (size_t)ls_optimizer_states_most(&state->optimizer.config);
     *t = (struct taking){.state = state,
-                         .hashed = calloc(arrays * (size_t)state->params->count + 1,
-                                          sizeof *t->hashed)};
+                         .hashed =
+                             calloc(arrays * (size_t)state->params->count + 1, sizeof *t->hashed)};
     int status = t->hashed ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for what is loaded");
     return ls_comm_agree(ls_state_world(state), status, error);
 }
@@ -394,8 +394,8 @@ int ls_state_load(struct ls_state *state, const char *path, struct ls_error *err
 }
 
 /* Collective. *checkpoint is NULL where there is none. */
-static int resume(struct taking *t, const struct ls_log *log,
-                  struct ls_checkpoint **checkpoint, struct ls_error *error)
+static int resume(struct taking *t, const struct ls_log *log, struct ls_checkpoint **checkpoint,
+                  struct ls_error *error)
 {
     struct ls_state *state = t->state;
     bool own = !strcmp(state->config->train.resume, "auto");
@@ -484,8 +484,8 @@ int ls_state_load_collected(struct ls_state *state, struct ls_checkpoint *checkp
     struct taking taking;
     int status = taking_init(&taking, state, error);
     if (!status)
-        status = ls_comm_agree(ls_state_world(state),
-                               checkpoint_apply(&taking, checkpoint, error), error);
+        status = ls_comm_agree(ls_state_world(state), checkpoint_apply(&taking, checkpoint, error),
+                               error);
     if (!status)
         status = loaded_take(&taking, checkpoint, error);
     free(taking.hashed);
