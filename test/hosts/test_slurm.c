@@ -373,6 +373,39 @@ static void test_a_launched_job(void **state)
     launched_expect_same(directory, "launched");
 }
 
+/* So many seconds a job that is cancelled has to save. */
+static void kill_wait(int seconds)
+{
+    char line[128];
+    snprintf(line, sizeof line, "sed -i 's/KillWait=.*/KillWait=%d/' slurm.conf", seconds);
+    assert_int_equal(run(line), 0);
+    assert_int_equal(run("scontrol reconfigure"), 0);
+}
+
+/* Slurm signals the launcher and the ranks, and the launcher asks rank 0 too: it saves all the
+ * same. */
+static void test_a_launched_job_that_is_cancelled(void **state)
+{
+    char text[2048];
+    cluster_or_skip();
+    int length = snprintf(text, sizeof text,
+                          "#!/bin/sh\n"
+                          "#SBATCH --ntasks=2 --overcommit --time=10 --output=cancelled.txt\n"
+                          "exec '%s' launch " LAUNCHED_KEYS
+                          "parallel.dp=2 train.out=cancelled train.steps=1000000\n",
+                          program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "cancelled.sh"), text, (size_t)length);
+    kill_wait(60);
+    assert_int_equal(run("sbatch --parsable cancelled.sh > job.txt"), 0);
+    await_words("cancelled/metrics.jsonl", "\"step\": 2,");
+    assert_int_equal(run("scancel $(cat job.txt)"), 0);
+    await_words("cancelled/events.jsonl", "\"stopped\"");
+    kill_wait(5);
+    assert_int_equal(launched_events(directory, "cancelled", "failed", NULL), 0);
+    launched_expect_same(directory, "cancelled");
+}
+
 /* Rank 0 cannot save, so the second signal ends the step: on all nodes, though srun is killed. The
  * allocation lives until no step is left in it. */
 static void test_a_step_that_is_ended(void **state)
@@ -428,12 +461,14 @@ int main(void)
     const struct CMUnitTest usual[] = {
         cmocka_unit_test(test_srun),
         cmocka_unit_test(test_a_launched_job),
+        cmocka_unit_test(test_a_launched_job_that_is_cancelled),
         cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
     };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_srun),
         cmocka_unit_test(test_a_launched_job),
+        cmocka_unit_test(test_a_launched_job_that_is_cancelled),
         cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
         cmocka_unit_test(test_the_end_of_an_allocation),
