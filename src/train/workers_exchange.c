@@ -168,6 +168,7 @@ static int scales_make(struct ls_trainer *t, struct ls_error *error)
         status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_all_reduce_max_f32(t->whole, w->scales, w->whole, error);
+    status = workers_agree(t, status, error);
     for (int i = 0; i < w->whole; i++)
         w->scales[i] /= 127;
     return status;
@@ -262,11 +263,12 @@ static int kept_take(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
-/* What a rank that died owes does not stop the steps beside it (exchange_run.lost). */
+/* What a rank that died owes does not stop the steps beside it (exchange_run.lost): the other ranks
+ * of this one's worker compute them, and may not have heard of it. */
 static int lost_take(struct ls_trainer *t, int status, struct ls_error *error)
 {
     struct exchange_run *run = &t->workers->exchange;
-    run->lost = status == LS_ECOMM && rescue_applies(t) && rescue_keeps_deltas(t);
+    run->lost = status == LS_ECOMM && rescue_applies(t);
     if (!run->lost)
         return status;
     run->stage = EXCHANGE_DONE;
