@@ -265,12 +265,12 @@ static int state_publish(struct taking *t, const struct ls_checkpoint *checkpoin
                          struct ls_error *error)
 {
     struct ls_state *state = t->state;
-    const struct ls_digest position = state_position(state);
-    struct ls_digest digest;
+    struct ls_digest digest, position;
     char hex[33];
     int status = ls_state_publish(state, error);
     if (status)
         return status;
+    position = state_position(state);
     state_held_place(state, &position, &t->held);
     status = state_held_rest(state, false, t->hashed, &t->held, error);
     status = state_hash_agree(state, state->step, &t->held, status, &digest, error);
