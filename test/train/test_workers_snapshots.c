@@ -298,7 +298,7 @@ static const char *layout_of(const struct mode *mode, int i)
 /* Nothing is on the disk. */
 CASE(test_a_run_goes_on_from_the_newest)
 {
-    int every = check_every(3, 2);
+    int every = check_every(7, 5);
     for (int i = 0; i < MODES * LAYOUTS; i++) {
         const struct mode *mode = &modes[i % MODES];
         if (i % every && i >= MODES)
@@ -330,7 +330,7 @@ CASE(test_killed_before_any_call)
     static const int tried[] = {0, 5};
     int trials = 0;
     for (int m = 0; m < 2; m++)
-        for (int at = 1;; at += check_every(29, 17)) {
+        for (int at = 1;; at += check_every(43, 31)) {
             const struct mode *mode = &modes[tried[m]];
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
@@ -342,7 +342,7 @@ CASE(test_killed_before_any_call)
             if (is_lost(mode, at % 2 ? "parallel.workers=1 parallel.tp=2" : "parallel.workers=2"))
                 fail_msg("%s: killed before call %d", mode->name, at);
         }
-    assert_true(trials > 10);
+    assert_true(trials > 5);
 }
 
 CASE(test_files_of_the_newest_written_over)
