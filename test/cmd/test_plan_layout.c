@@ -184,7 +184,7 @@ CASE(test_a_tight_memory_is_named)
     "data.sequence=1024 "
     static const char told[] = "the driver and NCCL need some";
     char output[PROGRAM_OUTPUT_BYTES], words[1024], unit[8];
-    double gib;
+    double gib = 0;
     assert_int_equal(program_run("", TIGHT, output), 0);
     assert_null(strstr(output, told));
     const char *memory = strstr(output, "\nmemory: ");
