@@ -369,7 +369,7 @@ static int taking_init(struct taking *t, struct ls_state *state, struct ls_error
     *t = (struct taking){.state = state,
                          .hashed =
                              calloc(arrays * (size_t)state->params->count + 1, sizeof *t->hashed)};
-    int status = t->hashed ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for what is loaded");
+    int status = t->hashed ? LS_OK : ls_no_memory(error, "for what is loaded");
     return ls_comm_agree(ls_state_world(state), status, error);
 }
 

@@ -33,6 +33,13 @@ static int folder_path(const char *snapshots, int worker, char path[PATH_MAX],
     return ls_path_join(path, snapshots, name, error);
 }
 
+static int folder_make(const char *snapshots, int worker, char path[PATH_MAX],
+                       struct ls_error *error)
+{
+    int status = folder_path(snapshots, worker, path, error);
+    return status ? status : ls_directory_make(path, NULL, error);
+}
+
 /* Collective over t->whole. Of the group: its ranks are the first ones. */
 static int group_comm(struct ls_trainer *t, int group, struct ls_comm **comm,
                       struct ls_error *error)
@@ -79,9 +86,7 @@ int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, in
     char path[PATH_MAX];
     int status = LS_OK;
     for (int i = 0; i < t->workers->count && !status; i++) {
-        status = folder_path(snapshots, i, path, error);
-        if (!status)
-            status = ls_directory_make(path, NULL, error);
+        status = folder_make(snapshots, i, path, error);
         if (!status)
             status = ls_run_token_write(path, token, error);
         if (!status)
@@ -143,7 +148,7 @@ static int step_list(void *user, const char *directory, struct ls_error *error)
     if (step >= listed->below)
         return LS_OK;
     if (!ls_list_grow(&listed->step, listed->count, &listed->room, sizeof *listed->step))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of snapshots");
+        return ls_no_memory(error, "for a list of snapshots");
     listed->step[listed->count++] = step;
     return LS_OK;
 }
@@ -179,9 +184,7 @@ static int folders_make(const struct ls_trainer *t, const char *snapshots, int64
         return ls_error_errno(error, errno, "%s: cannot create", snapshots);
     int status = LS_OK;
     for (int i = 0; i < t->workers->count && !status; i++) {
-        status = folder_path(snapshots, i, path, error);
-        if (!status)
-            status = ls_directory_make(path, NULL, error);
+        status = folder_make(snapshots, i, path, error);
         if (!status)
             status = newer_remove(path, step + 1, error);
     }

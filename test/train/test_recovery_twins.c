@@ -5,6 +5,7 @@
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"
+#include "machines_apart.h"
 #include "tokens.h"
 
 #include <lockstep/ckpt.h>
@@ -39,19 +40,6 @@ WRAPPED(ckpt_token_check);
 int __wrap_ckpt_token_check(const char *directory, int64_t start, struct ls_error *error)
 {
     return twin == NOT_FENCED ? LS_OK : __real_ckpt_token_check(directory, start, error);
-}
-
-/* Each rank is on a machine of its own. */
-static bool apart;
-WRAPPED(ls_comm_on_machine);
-bool __wrap_ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
-{
-    return apart ? world_rank == ls_comm_rank(comm) : __real_ls_comm_on_machine(comm, world_rank);
-}
-WRAPPED(ls_comm_first_on_machine);
-bool __wrap_ls_comm_first_on_machine(const struct ls_comm *comm)
-{
-    return apart || __real_ls_comm_first_on_machine(comm);
 }
 
 /* A file that came from another machine; the twin keeps what came in the step before. */

@@ -6,6 +6,7 @@
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"
+#include "struck_calls.h"
 #include "tokens.h"
 #include "train/snapshots.h"
 
@@ -33,59 +34,9 @@ enum { STEPS = 6 };
 
 /* ---- what happens at a call ------------------------------------------------------------------ */
 
-static char watched[PATH_MAX]; /* calls below this folder count */
-static _Atomic int calls;      /* of all ranks */
-static int strikes_at;         /* of these, from 1; 0: never */
-static int strike;             /* an errno; 0: SIGKILL */
-static _Atomic bool lasts;     /* all of them fail, not that one alone */
-static _Atomic bool holds;     /* tensors that are written to the run wait at the gate */
+static _Atomic bool holds; /* tensors that are written to the run wait at the gate */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static sem_t arrived; /* one does */
-
-/* Before a call: the errno that it is to fail with. */
-static int before(const char *path)
-{
-    size_t length = strlen(watched);
-    if (!length || strncmp(path, watched, length))
-        return 0;
-    if (++calls != strikes_at && !lasts)
-        return 0;
-    if (strike == 0)
-        raise(SIGKILL);
-    return strike;
-}
-
-/* The path of an open file. */
-static const char *path_of(int file)
-{
-    static _Thread_local char path[PATH_MAX];
-    char link[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    return path;
-}
-
-#define FAIL_BEFORE(path)                                                                          \
-    do {                                                                                           \
-        int failure = before(path);                                                                \
-        if (failure) {                                                                             \
-            errno = failure;                                                                       \
-            return -1;                                                                             \
-        }                                                                                          \
-    } while (0)
-
-WRAPPED(open);
-int __wrap_open(const char *path, int flags, ...)
-{
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    if (flags & O_CREAT)
-        FAIL_BEFORE(path);
-    return __real_open(path, flags, mode);
-}
 
 static enum { HONEST, OVER_THE_NEWEST, OVER_WHAT_IS_STORED } twin; /* which files are taken */
 static int64_t flipped_step; /* whose hash is another than its snapshot's */
@@ -135,20 +86,6 @@ int __wrap_fsync(int file)
     return 0; /* nothing here outlasts the machine */
 }
 
-WRAPPED(mkdir);
-int __wrap_mkdir(const char *path, mode_t mode)
-{
-    FAIL_BEFORE(path);
-    return __real_mkdir(path, mode);
-}
-
-WRAPPED(rename);
-int __wrap_rename(const char *from, const char *to)
-{
-    FAIL_BEFORE(from);
-    return __real_rename(from, to);
-}
-
 static int64_t *named; /* the newest step that got a name, in a process that is killed too */
 
 WRAPPED(renameat2);
@@ -156,10 +93,9 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
                      unsigned flags)
 {
     FAIL_BEFORE(from);
-    const char *step = strstr(to, "/checkpoints/step-");
     int status = __real_renameat2(from_folder, from, to_folder, to, flags);
-    if (!status && step)
-        *named = strtol(step + strlen("/checkpoints/step-"), NULL, 10);
+    if (!status && step_named(to) >= 0)
+        *named = step_named(to);
     return status;
 }
 

@@ -9,6 +9,8 @@
 #include "../support/suite.h"
 #include "../support/testing.h"
 #include "../support/wrapped.h"
+#include "machines_apart.h"
+#include "struck_calls.h"
 #include "tokens.h"
 #include "workers_run.h"
 
@@ -33,50 +35,8 @@ static const char *directory; /* of the test: `run` in it, and `memory0`, ... by
 
 /* ---- what happens at a call ------------------------------------------------------------------ */
 
-static char watched[PATH_MAX];   /* calls below this folder count */
-static _Atomic int calls, taken; /* taken: snapshots below it that got their name */
-static int strikes_at, strike;   /* at which of them, from 1; with that errno, 0: SIGKILL */
-static _Atomic int64_t *named;   /* the newest step whose global parameters got a name */
-
-static int before(const char *path)
-{
-    if (!watched[0] || strncmp(path, watched, strlen(watched)) || ++calls != strikes_at)
-        return 0;
-    if (strike == 0)
-        raise(SIGKILL);
-    return strike;
-}
-
-static const char *path_of(int file)
-{
-    static _Thread_local char path[PATH_MAX];
-    char link[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    return path;
-}
-
-#define FAIL_BEFORE(path)                                                                          \
-    do {                                                                                           \
-        int failure = before(path);                                                                \
-        if (failure) {                                                                             \
-            errno = failure;                                                                       \
-            return -1;                                                                             \
-        }                                                                                          \
-    } while (0)
-
-WRAPPED(open);
-int __wrap_open(const char *path, int flags, ...)
-{
-    va_list rest;
-    va_start(rest, flags);
-    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
-    va_end(rest);
-    if (flags & O_CREAT)
-        FAIL_BEFORE(path);
-    return __real_open(path, flags, mode);
-}
+static _Atomic int taken;      /* snapshots below the watched folder that got their name */
+static _Atomic int64_t *named; /* the newest step whose global parameters got a name */
 
 WRAPPED(write);
 ssize_t __wrap_write(int file, const void *data, size_t bytes)
@@ -85,46 +45,20 @@ ssize_t __wrap_write(int file, const void *data, size_t bytes)
     return __real_write(file, data, bytes);
 }
 
-WRAPPED(mkdir);
-int __wrap_mkdir(const char *path, mode_t mode)
-{
-    FAIL_BEFORE(path);
-    return __real_mkdir(path, mode);
-}
-
-WRAPPED(rename);
-int __wrap_rename(const char *from, const char *to)
-{
-    FAIL_BEFORE(from);
-    return __real_rename(from, to);
-}
-
 WRAPPED(renameat2);
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
                      unsigned flags)
 {
     FAIL_BEFORE(from);
-    const char *step = strstr(to, "/checkpoints/step-");
-    bool is_worker = strstr(to, "/workers/") != NULL;
+    int64_t step = strstr(to, "/workers/") ? -1 : step_named(to);
     int status = __real_renameat2(from_folder, from, to_folder, to, flags);
-    taken += !status && step && !is_worker && watched[0] && strstr(to, watched) == to;
-    if (!status && step && !is_worker)
-        *named = strtol(step + strlen("/checkpoints/step-"), NULL, 10);
+    taken += !status && step >= 0 && watched[0] && strstr(to, watched) == to;
+    if (!status && step >= 0)
+        *named = step;
     return status;
 }
 
-/* Each rank is on a machine of its own, whose memory is its own. */
-static bool apart;
-WRAPPED(ls_comm_on_machine);
-bool __wrap_ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
-{
-    return apart ? world_rank == ls_comm_rank(comm) : __real_ls_comm_on_machine(comm, world_rank);
-}
-WRAPPED(ls_comm_first_on_machine);
-bool __wrap_ls_comm_first_on_machine(const struct ls_comm *comm)
-{
-    return apart || __real_ls_comm_first_on_machine(comm);
-}
+/* The memory of a machine is its own. */
 WRAPPED(ls_run_open);
 int __wrap_ls_run_open(const struct ls_config *config, struct ls_comm *world,
                        const struct ls_log *log, const struct ls_run_hooks *hooks,
