@@ -3,44 +3,25 @@
 #include "rank_start.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/compare.h>
+#include <lockstep/compare/diff.h>
 
-struct diff {
-    struct ls_run_record a, b;
-    struct ls_run_difference difference;
-    bool same_recipe;
-    struct ls_rerun *again_a, *again_b;
-};
+static const char *const names[] = {"A", "B"};
 
 /* ---- what was recorded ----------------------------------------------------------------------- */
 
-static void print_run(const char *name, const struct ls_run_record *run)
+static void print_run(const struct ls_diff *d, int i)
 {
     char text[1024];
+    const struct ls_run_record *run = &d->run[i].record;
     ls_config_layout_text(&run->config, NULL, text, sizeof text);
-    cmd_print("%s  %s: %s, steps to %ld\n", name, run->directory, text,
+    cmd_print("%s  %s: %s, steps to %ld\n", names[i], run->directory, text,
               (long)run->steps[run->count - 1].step);
 }
 
-static int recipes_compare(struct diff *d, bool force, struct ls_error *error)
+static void print_step(const struct ls_diff *d, int i)
 {
-    char keys[700];
-    int count = ls_config_recipe_diff(&d->a.config, &d->b.config, keys, sizeof keys);
-    d->same_recipe = count == 0;
-    if (count && !force)
-        return ls_error_set(error, LS_ECONFIG,
-                            "the two runs have different recipes, so their numbers differ anyway "
-                            "(%s; here is %s, there is %s); --force compares them",
-                            keys, d->a.directory, d->b.directory);
-    if (count)
-        cmd_print("two recipes: %s\n", keys);
-    return LS_OK;
-}
-
-static void print_step(const struct ls_run_record *run, const char *name, int64_t step)
-{
-    const struct ls_recorded_step *recorded = ls_run_record_at(run, step);
-    printf("  %s ", name);
+    const struct ls_recorded_step *recorded = ls_run_record_at(&d->run[i].record, d->found.step);
+    printf("  %s ", names[i]);
     if (recorded->has_loss)
         printf(" loss bits %08x", recorded->loss_bits);
     if (recorded->has_hash)
@@ -48,51 +29,37 @@ static void print_step(const struct ls_run_record *run, const char *name, int64_
     putchar('\n');
 }
 
-/* Returns whether the records differ. */
-static bool records_compare(struct diff *d, struct ls_error *error)
+static void print_records(const struct ls_diff *d)
 {
-    struct ls_run_difference *found = &d->difference;
-    ls_run_records_compare(&d->a, &d->b, found);
-    if (found->compared == 0) {
-        ls_error_set(error, LS_EDATA, "%s and %s recorded no step in common", d->a.directory,
-                     d->b.directory);
-        return false;
-    }
+    const struct ls_run_difference *found = &d->found;
+    if (*d->recipe)
+        cmd_print("two recipes: %s\n", d->recipe);
+    print_run(d, 0);
+    print_run(d, 1);
     if (found->step == 0) {
         printf("equal up to step %ld (%s compared", (long)found->last,
                ls_counted(found->compared, "step").text);
         printf(found->equal ? ", the state's hash last at step %ld)\n" : ", no hash among them)\n",
                (long)found->equal);
-        return false;
+        return;
     }
     printf("the records differ at step %ld, in %s\n", (long)found->step,
            found->loss && found->hash ? "loss and hash"
            : found->loss              ? "the loss"
                                       : "the hash");
-    print_step(&d->a, "A", found->step);
-    print_step(&d->b, "B", found->step);
-    return true;
+    print_step(d, 0);
+    print_step(d, 1);
 }
 
 /* ---- once more ------------------------------------------------------------------------------- */
 
-/* Runs one of them again from where both are equal; of two recipes, from the start. */
-static int run_again(const struct diff *d, const struct ls_run_record *run, const char *name,
-                     struct ls_rerun **out, struct ls_error *error)
+static void begin_print(void *user, const struct ls_diff *d, int i, double bytes)
 {
-    const struct ls_run_difference *found = &d->difference;
-    int64_t from = d->same_recipe ? found->checkpoint_step : 0;
-    double bytes = 0;
-    int status = ls_run_record_repeats(run, from, found->step, error);
-    if (!status)
-        status = ls_memory_here(&run->config, &bytes, error);
-    if (status)
-        return status;
-    printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,
-           ls_counted(ls_config_ranks(&run->config), "rank thread").text, ls_bytes(bytes).text);
+    (void)user;
+    printf("%s again: steps %ld to %ld, %s, %s\n", names[i], (long)d->from + 1, (long)d->found.step,
+           ls_counted(ls_config_ranks(&d->run[i].record.config), "rank thread").text,
+           ls_bytes(bytes).text);
     fflush(stdout);
-    return ls_rerun_new(&run->config, d->same_recipe ? found->checkpoint : NULL, from + 1,
-                        found->step, out, error);
 }
 
 /* The fingerprint of a run's newest checkpoint, NULL without one. */
@@ -104,82 +71,59 @@ static const char *fingerprint_of(const struct ls_run_record *run)
     return NULL;
 }
 
-static void print_repetition(const struct diff *d, const struct ls_run_record *run,
-                             const struct ls_rerun *again, const char *name)
+static void print_repetition(const struct ls_diff *d, int i)
 {
-    struct ls_rerun_check check;
-    ls_rerun_check(again, run, 1, d->difference.step, &check);
-    if (check.step)
-        printf("  %s is not reproduced: step %ld gives other bits than the record\n", name,
-               (long)check.step);
+    int64_t step = d->run[i].check.step;
+    if (step)
+        printf("  %s is not reproduced: step %ld gives other bits than the record\n", names[i],
+               (long)step);
     else
-        printf("  %s is reproduced bit for bit\n", name);
+        printf("  %s is reproduced bit for bit\n", names[i]);
 }
 
 /* What the repetitions tell. */
-static void verdict(const struct diff *d)
+static void verdict(const struct ls_diff *d)
 {
-    char tensor[256];
-    int64_t step = ls_rerun_differs(d->again_a, d->again_b, tensor, sizeof tensor);
-    const char *one = fingerprint_of(&d->a), *other = fingerprint_of(&d->b);
+    const char *one = fingerprint_of(&d->run[0].record), *other = fingerprint_of(&d->run[1].record);
     char differences[512];
     bool machines =
         one && other && ls_fingerprint_differs(one, other, differences, sizeof differences);
-    if (step)
-        printf("the repeated runs diverge at step %ld; first tensor: %s\n", (long)step, tensor);
+    if (d->step)
+        printf("the repeated runs diverge at step %ld; first tensor: %s\n", (long)d->step,
+               d->tensor);
     else
         printf("the repeated runs agree: the cause is a machine or the build, not the layouts\n");
-    print_repetition(d, &d->a, d->again_a, "A");
-    print_repetition(d, &d->b, d->again_b, "B");
+    print_repetition(d, 0);
+    print_repetition(d, 1);
     if (machines)
         cmd_print("  the runs were made by different versions, whose bits "
                   "differ:\n  A  %s\n  B  %s\n",
                   one, other);
-    else if (!step)
+    else if (!d->step)
         puts("  look for faulty memory or arithmetic in the machine of the run that is not "
              "reproduced (doc/verify.md)");
 }
 
-static int compare(struct diff *d, const struct cmd_args *args, bool *differ,
-                   struct ls_error *error)
-{
-    *differ = false;
-    int status = ls_run_record_read(&d->a, args->word[0], error);
-    if (!status)
-        status = ls_run_record_read(&d->b, args->word[1], error);
-    if (!status)
-        status = recipes_compare(d, cmd_args_given(args, "--force"), error);
-    if (status)
-        return status;
-    print_run("A", &d->a);
-    print_run("B", &d->b);
-    *differ = records_compare(d, error);
-    if (!*differ || cmd_args_given(args, "--no-rerun"))
-        return error->code;
-    status = run_again(d, &d->a, "A", &d->again_a, error);
-    if (!status)
-        status = run_again(d, &d->b, "B", &d->again_b, error);
-    if (!status)
-        verdict(d);
-    return status;
-}
-
 int cmd_diff(const struct cmd_args *args, struct ls_error *error)
 {
-    static struct diff d;
-    bool differ = false;
+    static struct ls_diff d;
     if (args->words < 2)
         return ls_error_set(error, LS_ECONFIG, "expected the directories of two runs");
     if (ls_mpi_launched())
         return ls_error_set(error, LS_ECONFIG,
                             "ranks are threads of one process here: start it without mpirun");
-    d = (struct diff){0};
+    d = (struct ls_diff){0};
     cmd_progress_begin();
-    int status = compare(&d, args, &differ, error);
+    int status =
+        ls_diff_open(&d, args->word[0], args->word[1], cmd_args_given(args, "--force"), error);
+    if (!status)
+        print_records(&d);
+    if (!status && d.found.step && !cmd_args_given(args, "--no-rerun")) {
+        status = ls_diff_rerun(&d, begin_print, NULL, error);
+        if (!status)
+            verdict(&d);
+    }
     ranks_end(status, error);
-    ls_rerun_free(d.again_a);
-    ls_rerun_free(d.again_b);
-    ls_run_record_release(&d.a);
-    ls_run_record_release(&d.b);
-    return status ? status : differ;
+    ls_diff_release(&d);
+    return status ? status : d.found.step > 0;
 }

@@ -4,6 +4,7 @@
  *   drawing    admissible layouts of a recipe, to prove each of them
  *   records    what two runs wrote: the first step in which they differ
  *   rerun      a stretch of a run again, with the digests of its tensors: the first that differs
+ *   lockstep/compare/diff.h    two runs of a recipe: where they diverge
  *   lockstep/compare/audit.h   a stretch of a run again, beside its records
  *
  * Everything here but ls_proof_make is Local. Ranks of a rerun are threads of the calling process;

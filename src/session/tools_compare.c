@@ -2,6 +2,7 @@
 #include "session/tools.h"
 
 #include <lockstep/compare/audit.h>
+#include <lockstep/compare/diff.h>
 #include <lockstep/compare/verify.h>
 #include <lockstep/train/fit.h>
 
@@ -108,104 +109,52 @@ static int verify_alone(struct ls_session *s, struct ls_error *error)
 
 /* ---- diff ------------------------------------------------------------------------------------ */
 
-struct differing {
-    struct ls_run_record a, b;
-    struct ls_run_difference found;
-    struct ls_rerun *again_a, *again_b;
-    bool same_recipe;
-};
-
-static int records_read(struct ls_session *s, struct differing *d, struct ls_error *error)
+static void rerun_answer(struct ls_session *s, const struct ls_diff *d)
 {
-    const char *a = NULL, *b = NULL;
-    char keys[700];
-    bool force = false;
-    const struct option options[] = {{"a", .text = &a, .needs = "a run's folder"},
-                                     {"b", .text = &b, .needs = "a run's folder"},
-                                     {"force", .flag = &force},
-                                     {0}};
-    int status = options_read(&s->order, options, error);
-    if (!status)
-        status = ls_run_record_read(&d->a, a, error);
-    if (!status)
-        status = ls_run_record_read(&d->b, b, error);
-    if (status)
-        return status;
-    d->same_recipe = !ls_config_recipe_diff(&d->a.config, &d->b.config, keys, sizeof keys);
-    answer_set(s, "recipe", json_string(d->same_recipe ? "" : keys));
-    if (!d->same_recipe && !force)
-        return ls_error_set(error, LS_ECONFIG,
-                            "the two runs have different recipes, so their numbers differ anyway "
-                            "(%s); force=True compares them",
-                            keys);
-    ls_run_records_compare(&d->a, &d->b, &d->found);
-    if (d->found.compared == 0)
-        return ls_error_set(error, LS_EDATA, "%s and %s recorded no step in common", d->a.directory,
-                            d->b.directory);
-    return LS_OK;
+    answer_set(s, "tensor", d->step ? json_string(d->tensor) : json_null());
+    answer_set(s, "tensor_step", d->step ? json_integer(d->step) : json_null());
+    answer_set(s, "a_reproduced", json_boolean(d->run[0].check.step == 0));
+    answer_set(s, "b_reproduced", json_boolean(d->run[1].check.step == 0));
 }
 
-static int run_again(struct differing *d, const struct ls_run_record *run, struct ls_rerun **out,
-                     struct ls_error *error)
+static void records_answer(struct ls_session *s, const struct ls_run_difference *found)
 {
-    double bytes;
-    int64_t from = d->same_recipe ? d->found.checkpoint_step : 0;
-    int status = ls_run_record_repeats(run, from, d->found.step, error);
-    if (!status)
-        status = ls_memory_here(&run->config, &bytes, error);
-    return status ? status
-                  : ls_rerun_new(&run->config, d->same_recipe ? d->found.checkpoint : NULL,
-                                 from + 1, d->found.step, out, error);
-}
-
-static int again_answer(struct ls_session *s, struct differing *d, struct ls_error *error)
-{
-    char tensor[256] = "";
-    struct ls_rerun_check a, b;
-    int status = run_again(d, &d->a, &d->again_a, error);
-    if (!status)
-        status = run_again(d, &d->b, &d->again_b, error);
-    if (status)
-        return status;
-    int64_t step = ls_rerun_differs(d->again_a, d->again_b, tensor, sizeof tensor);
-    ls_rerun_check(d->again_a, &d->a, 1, d->found.step, &a);
-    ls_rerun_check(d->again_b, &d->b, 1, d->found.step, &b);
-    answer_set(s, "tensor", step ? json_string(tensor) : json_null());
-    answer_set(s, "tensor_step", step ? json_integer(step) : json_null());
-    answer_set(s, "a_reproduced", json_boolean(a.step == 0));
-    answer_set(s, "b_reproduced", json_boolean(b.step == 0));
-    return LS_OK;
+    answer_set(s, "step", found->step ? json_integer(found->step) : json_null());
+    answer_set(s, "compared", json_integer(found->compared));
+    answer_set(s, "last", json_integer(found->last));
+    answer_set(s, "loss", json_boolean(found->loss));
+    answer_set(s, "hash", json_boolean(found->hash));
+    answer_set(s, "hash_equal_to", found->equal ? json_integer(found->equal) : json_null());
 }
 
 static int diff_alone(struct ls_session *s, struct ls_error *error)
 {
-    struct differing *d = calloc(1, sizeof *d);
-    bool again = true;
-    const struct option options[] = {{"rerun", .flag = &again}, {0}};
+    struct ls_diff *d = calloc(1, sizeof *d);
+    const char *a = NULL, *b = NULL;
+    bool force = false, again = true;
+    const struct option options[] = {{"a", .text = &a, .needs = "a run's folder"},
+                                     {"b", .text = &b, .needs = "a run's folder"},
+                                     {"force", .flag = &force},
+                                     {"rerun", .flag = &again},
+                                     {0}};
     int status = d ? no_launcher(s, error) : ls_no_memory(error, "to compare");
     if (!status)
         status = options_read(&s->order, options, error);
     if (!status)
-        status = records_read(s, d, error);
-    if (!status) {
-        const struct ls_run_difference *found = &d->found;
-        answer_set(s, "step", found->step ? json_integer(found->step) : json_null());
-        answer_set(s, "compared", json_integer(found->compared));
-        answer_set(s, "last", json_integer(found->last));
-        answer_set(s, "loss", json_boolean(found->loss));
-        answer_set(s, "hash", json_boolean(found->hash));
-        answer_set(s, "hash_equal_to", found->equal ? json_integer(found->equal) : json_null());
+        status = ls_diff_open(d, a, b, force, error);
+    if (d)
+        answer_set(s, "recipe", json_string(d->recipe));
+    if (!status)
+        records_answer(s, &d->found);
+    if (!status && again && d->found.step) {
+        status = ls_diff_rerun(d, NULL, NULL, error);
+        if (!status)
+            rerun_answer(s, d);
     }
-    if (!status && again && d->found.step)
-        status = again_answer(s, d, error);
     if (status == LS_ECOMM) /* ranks may still be at work */
         return status;
-    if (d) {
-        ls_rerun_free(d->again_a);
-        ls_rerun_free(d->again_b);
-        ls_run_record_release(&d->a);
-        ls_run_record_release(&d->b);
-    }
+    if (d)
+        ls_diff_release(d);
     free(d);
     return status;
 }
