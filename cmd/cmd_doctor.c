@@ -59,8 +59,6 @@ static void doctor_advice(struct doctor *doctor, const char *what, const char *r
     cmd_print("  ~ %s\n      to improve: %s\n", what, remedy);
 }
 
-/* ---- the processor and the memory ------------------------------------------------------------ */
-
 /* The first line of a file, without its end. */
 static bool file_line(const char *path, char *value, size_t bytes)
 {

@@ -59,7 +59,7 @@ int ls_no_memory(struct ls_error *error, const char *format, ...)
 /* Puts "<prefix>: " before the text that is there; returns error's code. */
 int ls_error_prefix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Puts a text behind the one that is there; returns error's code. */
+/* Puts a text behind the one that is there, which is cut to make room; returns error's code. */
 int ls_error_suffix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* As ls_error_set for a failed system call: picks LS_ENOSPC, LS_ENOMEM or LS_EIO from errno_value

@@ -78,7 +78,8 @@ int ls_error_suffix(struct ls_error *error, const char *format, ...)
         return LS_EINVAL;
     char suffix[sizeof error->text];
     LS_FORMAT(suffix, format);
-    return ls_error_set(error, error->code, "%.700s%.500s", error->text, suffix);
+    return ls_error_set(error, error->code, "%.*s%s",
+                        (int)(sizeof error->text - 1 - strlen(suffix)), error->text, suffix);
 }
 
 int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)

@@ -67,30 +67,19 @@ bool config_works(const struct config_refusal *refusal, const struct ls_config *
 
 /* ---- saying ---------------------------------------------------------------------------------- */
 
-/* The reason is cut if both are too long. */
-static void append(struct ls_error *error, const char *text)
-{
-    size_t room = sizeof error->text - 1 - strlen(text);
-    ls_error_set(error, error->code, "%.*s%s", (int)room, error->text, text);
-}
-
 /* The ranks that the layout asks for, if their number alone is wrong. */
 static void say_ranks(const struct config_refusal *refusal, struct ls_error *error)
 {
-    char text[64];
-    if (refusal->world == 0 || !admitted(refusal, refusal->refused, 0))
-        return;
-    snprintf(text, sizeof text, ": start %ld", (long)ls_config_ranks(refusal->refused));
-    append(error, text);
+    if (refusal->world && admitted(refusal, refusal->refused, 0))
+        ls_error_suffix(error, ": start %ld", (long)ls_config_ranks(refusal->refused));
 }
 
 static void say_nearest(const struct config_refusal *refusal, const struct ls_config *nearest,
                         struct ls_error *error)
 {
-    char text[sizeof error->text] = "; the nearest that works is ";
-    size_t used = strlen(text);
-    changes_text(refusal->refused, nearest, text + used, sizeof text - used);
-    append(error, text);
+    char text[sizeof error->text - 32];
+    changes_text(refusal->refused, nearest, text, sizeof text);
+    ls_error_suffix(error, "; the nearest that works is %s", text);
 }
 
 /* Why none does: for a number of ranks, what is wrong with data parallel alone. */
@@ -100,19 +89,18 @@ static void say_none(const struct config_refusal *refusal, const struct ls_confi
     struct ls_config plain = *mended;
     struct ls_layout layout;
     struct ls_error why = {0};
-    char text[480] = "; no layout near it was found that works";
     ls_config_layout_reset(&plain);
     plain.parallel.dp = refusal->world;
     if (refusal->world && config_admit(&plain, refusal->world, NULL, &layout, &why))
-        snprintf(text, sizeof text, "; no layout of %s was found that works: %.300s",
-                 ls_counted(refusal->world, "rank").text, why.text);
-    append(error, text);
+        ls_error_suffix(error, "; no layout of %s was found that works: %.300s",
+                        ls_counted(refusal->world, "rank").text, why.text);
+    else
+        ls_error_suffix(error, "; no layout near it was found that works");
 }
 
 /* A recipe that has context parallel as it is asked for: a sequence that is cut is a leaf. */
 static void say_tiles(const struct config_refusal *refusal, struct ls_error *error)
 {
-    char text[128];
     struct ls_config other = *refusal->refused;
     struct ls_config_numerics *n = &other.numerics;
     int64_t cp = other.parallel.cp;
@@ -124,10 +112,8 @@ static void say_tiles(const struct config_refusal *refusal, struct ls_error *err
     if (config_resolve(&other, other.model_keys.vocab, false, NULL) ||
         !admitted(refusal, &other, refusal->world))
         return;
-    snprintf(text, sizeof text,
-             "; what works too, before the first step, is numerics.seq_tiles = %ld%s", (long)cp,
-             leaf ? ", numerics.leaf_sequences = 1" : "");
-    append(error, text);
+    ls_error_suffix(error, "; what works too, before the first step, is numerics.seq_tiles = %ld%s",
+                    (long)cp, leaf ? ", numerics.leaf_sequences = 1" : "");
 }
 
 void config_suggest(const struct ls_config *refused, const struct ls_config *mended, int64_t world,

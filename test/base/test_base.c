@@ -217,6 +217,12 @@ CASE(test_errors)
     assert_int_equal(ls_error_set(&error, LS_EDATA, "bad %d", 3), LS_EDATA);
     ls_error_prefix(&error, "file %s", "x");
     assert_string_equal(error.text, "file x: bad 3");
+    assert_int_equal(ls_error_suffix(&error, "; mend %s", "it"), LS_EDATA);
+    assert_string_equal(error.text, "file x: bad 3; mend it");
+    ls_error_set(&error, LS_EDATA, "%0*d", (int)sizeof error.text, 0);
+    ls_error_suffix(&error, "; the end is kept");
+    assert_int_equal(strlen(error.text), sizeof error.text - 1);
+    assert_string_equal(strchr(error.text, ';'), "; the end is kept");
     assert_int_equal(ls_error_errno(&error, 28, "writing %s", "y"), LS_ENOSPC);
     assert_int_equal(ls_no_memory(&error, "for %d ranks", 7), LS_ENOMEM);
     assert_int_equal(error.code, LS_ENOMEM);
