@@ -4,6 +4,7 @@
 #include <lockstep/chat.h>
 #include <lockstep/data.h>
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +17,8 @@ struct vocabulary {
     const char **tokens; /* [count]; NULL: no token has this id */
     enum gguf_token *types;
     float *scores;
-    char *template; /* chat_template.jinja, which counts before a member of the settings */
-    bool pieces;    /* of characters, with bytes for what is missing (SentencePiece's) */
+    json_t *templates; /* NAME: a chat template */
+    bool pieces;       /* of characters, with bytes for what is missing (SentencePiece's) */
     const char *split;
 };
 
@@ -93,16 +94,51 @@ static json_t *merges_of(const char *folder)
     return list;
 }
 
+/* Returns whether the folder has the file. */
+static bool template_read(json_t *templates, const char *name, const char *folder, const char *file)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    bool found =
+        interop_exists(folder, file) && ls_path_join(path, folder, file, NULL) == LS_OK &&
+        ls_file_read(path, LS_CHAT_TEMPLATE_BYTES_MAX, LS_EDATA, &text, &bytes, NULL) == LS_OK;
+    if (found)
+        json_object_set_new(templates, name, json_stringn(text, bytes));
+    free(text);
+    return found;
+}
+
+/* The files count before a member of the settings, which is one template or a list. */
+static json_t *templates_of(const char *folder, const json_t *settings)
+{
+    json_t *templates = json_object(), *given = json_object_get(settings, "chat_template"), *each;
+    size_t i;
+    if (template_read(templates, "default", folder, "chat_template.jinja")) {
+        template_read(templates, "tool_use", folder, LS_CHAT_TOOLS_FILE);
+        return templates;
+    }
+    if (json_is_string(given))
+        json_object_set(templates, "default", given);
+    json_array_foreach(given, i, each)
+    {
+        /* As llama.cpp's converter writes names. */
+        const char *written = json_string_value(json_object_get(each, "name"));
+        char name[128] = "";
+        for (size_t c = 0; written && written[c] && c + 1 < sizeof name; c++)
+            name[c] = isalnum((unsigned char)written[c]) ? written[c] : '_';
+        if (*name && json_is_string(json_object_get(each, "template")))
+            json_object_set(templates, name, json_object_get(each, "template"));
+    }
+    return templates;
+}
+
 static void vocabulary_read(struct vocabulary *v, const char *folder)
 {
     char path[PATH_MAX];
-    size_t bytes;
-    if (interop_exists(folder, "chat_template.jinja") &&
-        ls_path_join(path, folder, "chat_template.jinja", NULL) == LS_OK)
-        ls_file_read(path, LS_CHAT_TEMPLATE_BYTES_MAX, LS_EDATA, &v->template, &bytes, NULL);
     v->description = json_of(folder, "config.json");
     v->root = json_of(folder, "tokenizer.json");
     ls_tokenizer_settings_read(folder, path, &v->settings, NULL);
+    v->templates = templates_of(folder, v->settings);
     if (v->root && ls_path_join(path, folder, "tokenizer.json", NULL) == LS_OK) {
         ls_tokenizer_new(path, &v->tokenizer, NULL);
         const json_t *model = json_object_get(v->root, "model");
@@ -123,8 +159,8 @@ static void vocabulary_release(struct vocabulary *v)
     json_decref(v->merges);
     json_decref(v->settings);
     json_decref(v->description);
+    json_decref(v->templates);
     ls_tokenizer_free(v->tokenizer);
-    free(v->template);
     free(v->tokens);
     free(v->types);
     free(v->scores);
@@ -275,11 +311,28 @@ static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
     const json_t *begins = json_object_get(v->settings, "add_bos_token");
     if (json_is_boolean(begins))
         gguf_put_bool(metadata, "tokenizer.ggml.add_bos_token", json_is_true(begins));
-    const char *template = v->template
-                               ? v->template
-                               : json_string_value(json_object_get(v->settings, "chat_template"));
-    if (template)
-        gguf_put_string(metadata, "tokenizer.chat_template", template);
+}
+
+/* The default one has a key of its own; the names of the others are a list. */
+static void templates_put(struct gguf_metadata *metadata, json_t *templates)
+{
+    const char *name;
+    json_t *template, *chosen = json_incref(json_object_get(templates, "default"));
+    if (chosen)
+        gguf_put_string(metadata, "tokenizer.chat_template", json_string_value(chosen));
+    json_decref(chosen);
+    json_object_del(templates, "default");
+    json_object_foreach(templates, name, template)
+    {
+        char key[160];
+        snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
+        gguf_put_string(metadata, key, json_string_value(template));
+    }
+    if (json_object_size(templates) > 0)
+        gguf_put_array(metadata, "tokenizer.chat_templates", GGUF_STRING,
+                       json_object_size(templates));
+    json_object_foreach(templates, name, template)
+        gguf_write_string(metadata->stream, name, strlen(name));
 }
 
 int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *ex,
@@ -307,6 +360,7 @@ int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *e
         if (!v.pieces)
             merges_put(metadata, v.merges);
         ids_put(metadata, &v);
+        templates_put(metadata, v.templates);
     }
     vocabulary_release(&v);
     return status;

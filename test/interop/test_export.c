@@ -437,21 +437,23 @@ CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
     }
 }
 
+#define BESIDE_STRING(length, text) length "\0\0\0\0\0\0\0" text
+static const char byte_level[] =
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, "
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+    "\"decoder\": {\"type\": \"ByteLevel\"}}";
+
 /* Tokens and a template that only the files beside tokenizer.json have, with ids of transformers.
  */
 CASE_WITH(test_gguf_files_beside, scratch_setup, scratch_teardown)
 {
     static const char *const files[][2] = {
-        {"tokenizer.json",
-         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, "
-         "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
-         "\"decoder\": {\"type\": \"ByteLevel\"}}"},
+        {"tokenizer.json", byte_level},
         {"tokenizer_config.json", "{\"pad_token\": \"<pad>\", \"chat_template\": \"old\"}"},
         {"special_tokens_map.json", "{\"eos_token\": {\"content\": \"<end>\"}}"},
         {"added_tokens.json", "{\"<new>\": 2}"},
         {"chat_template.jinja", "{{ 'newer' }}"},
     };
-#define BESIDE_STRING(length, text) length "\0\0\0\0\0\0\0" text
     static const char tokens[] = BESIDE_STRING("\1", "a") BESIDE_STRING("\1", "b")
         BESIDE_STRING("\5", "<new>") BESIDE_STRING("\5", "<end>") BESIDE_STRING("\5", "<pad>");
     static const char types[] = "\1\0\0\0\1\0\0\0\4\0\0\0\3\0\0\0\3\0\0\0\5\0\0\0";
@@ -470,6 +472,43 @@ CASE_WITH(test_gguf_files_beside, scratch_setup, scratch_teardown)
     assert_non_null(memmem(data, bytes, types, sizeof types - 1));
     assert_non_null(memmem(data, bytes, template, sizeof template - 1));
     free(data);
+}
+
+/* As llama.cpp's converter writes several chat templates; of two of one name the last counts. */
+CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
+{
+#define KEY(length, name) BESIDE_STRING(length, "tokenizer.chat_template" name) "\10\0\0\0"
+#define NAMES                                                                                      \
+    "tokenizer.chat_templates"                                                                     \
+    "\11\0\0\0\10\0\0\0"
+    static const char list[] = "{\"chat_template\": [{\"name\": \"rag-2\", \"template\": \"old\"}, "
+                               "{\"name\": \"tool_use\", \"template\": \"tools\"}, "
+                               "{\"name\": \"rag-2\", \"template\": \"rag\"}, {\"name\": \"x\"}, "
+                               "{\"name\": \"default\", \"template\": \"all\"}]}";
+    static const char of_list[] = KEY("\27", "") BESIDE_STRING("\3", "all") KEY("\35", ".rag_2")
+        BESIDE_STRING("\3", "rag") KEY("\40", ".tool_use") BESIDE_STRING("\5", "tools")
+            BESIDE_STRING("\30", NAMES) BESIDE_STRING("\2", "") BESIDE_STRING("\5", "rag_2")
+                BESIDE_STRING("\10", "tool_use");
+    static const char of_files[] = KEY("\27", "") BESIDE_STRING("\5", "newer")
+        KEY("\40", ".tool_use") BESIDE_STRING("\4", "file") BESIDE_STRING("\30", NAMES)
+            BESIDE_STRING("\1", "") BESIDE_STRING("\10", "tool_use");
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    scratch_write(scratch_path(folder, "tokenizer.json"), byte_level, sizeof byte_level - 1);
+    scratch_write(scratch_path(folder, "tokenizer_config.json"), list, sizeof list - 1);
+    for (int files = 0; files < 2; files++) {
+        size_t bytes;
+        if (files) {
+            scratch_write(scratch_path(folder, "chat_template.jinja"), "newer", 5);
+            assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
+            scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "file", 4);
+        }
+        model_export(*state, "in", files ? "b.gguf" : "a.gguf",
+                     (struct ls_export){.format = LS_EXPORT_GGUF});
+        char *data = scratch_read(scratch_path(*state, files ? "b.gguf" : "a.gguf"), &bytes);
+        assert_non_null(files ? memmem(data, bytes, of_files, sizeof of_files - 1)
+                              : memmem(data, bytes, of_list, sizeof of_list - 1));
+        free(data);
+    }
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
