@@ -67,9 +67,12 @@ struct chat_value {
     bool rounded; /* a number of JSON that has more digits than real */
     bool null;    /* an undefined value that JSON has as null: it is none too */
     bool safe;    /* a string of the filter safe */
-    bool open;    /* a list that ends with the messages (template_prefix.c) */
+    bool open;    /* a list that ends with the messages, or its length (template_prefix.c) */
     union {
-        int64_t integer; /* and a bool's */
+        struct {
+            int64_t integer;     /* and a bool's */
+            int64_t length_from; /* of an open length: the list's open_from */
+        };
         double real;
         struct chat_string string; /* of undefined and callable: its name, for messages */
         struct chat_list *list;
@@ -304,8 +307,12 @@ static inline bool chat_spend(struct chat_run *run, int64_t steps)
 bool chat_spend_operands(struct chat_run *run, const struct chat_value *operands, int count);
 void *chat_take(struct chat_run *run, size_t bytes);
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node);
-/* The same for callers that see to it what an open list tells of its end. */
+/* The same for callers that see to it what an open value tells of its end. */
 struct chat_value chat_evaluate_open(struct chat_run *run, const struct chat_node *node);
+/* Such a value, for those that do not. */
+struct chat_value chat_closed(struct chat_run *run, struct chat_value value);
+/* Whether the expression is true: of messages, and of how many there are, one of them tells. */
+bool chat_holds(struct chat_run *run, const struct chat_node *node);
 /* What the macro prints. */
 struct chat_value chat_macro_call(struct chat_run *run, const struct chat_node *macro,
                                   const struct chat_arguments *arguments);
@@ -488,6 +495,7 @@ struct chat_builtin {
 /* NULL: there is none of that name. */
 const struct chat_builtin *chat_filter_find(struct chat_string name);
 const struct chat_builtin *chat_test_find(struct chat_string name);
+bool chat_filter_counts(const struct chat_builtin *filter); /* it is length */
 /* Whether the filter fails of a list only if it does of one of its elements. */
 bool chat_filter_by_element(const struct chat_builtin *filter);
 bool chat_method_known(struct chat_string name);

@@ -481,6 +481,11 @@ static const struct chat_builtin filters[] = {
     {"map", filter_map, {"*", "attribute", "default"}},
 };
 
+bool chat_filter_counts(const struct chat_builtin *filter)
+{
+    return filter->function == filter_length;
+}
+
 bool chat_filter_by_element(const struct chat_builtin *filter)
 {
     static chat_function *const functions[] = {filter_list,       filter_select,     filter_reject,

@@ -74,21 +74,53 @@ static bool compared(struct chat_run *run, enum chat_op op, const struct chat_va
     }
 }
 
+/* A list that is longer than a number stays so with every element more. */
+static void sides_close(struct chat_run *run, struct chat_value sides[2])
+{
+    for (int i = 0; i < 2; i++) {
+        struct chat_value *length = &sides[i], *other = &sides[!i];
+        if (length->open && length->kind == CHAT_INT && other->kind == CHAT_INT && !other->open &&
+            length->integer > other->integer) {
+            chat_open_least(run, length->length_from + ls_max(other->integer, -1) + 1);
+            length->open = false;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        sides[i] = chat_closed(run, sides[i]);
+}
+
 /* a < b < c: as a < b and b < c. */
 static struct chat_value comparison(struct chat_run *run, const struct chat_node *node)
 {
-    struct chat_value sides[2];
+    struct chat_value last = chat_evaluate_open(run, node->first);
     bool holds = true;
-    sides[0] = chat_evaluate(run, node->first);
     for (const struct chat_node *each = node->list; each && holds && !run->status;
          each = each->next) {
-        sides[1] = chat_evaluate(run, each->first);
+        struct chat_value sides[2] = {last, chat_evaluate_open(run, each->first)};
+        last = sides[1];
+        sides_close(run, sides);
         run->at = each->at;
         holds = compared(run, each->op, sides);
-        if (each->next)
-            sides[0] = sides[1];
     }
     return chat_bool_value(holds);
+}
+
+static struct chat_value length_of(struct chat_run *run, const struct chat_node *node)
+{
+    const struct chat_arguments none = {0};
+    struct chat_value self = chat_evaluate_open(run, node->first);
+    const bool open = self.open && self.kind == CHAT_LIST;
+    if (!open)
+        self = chat_closed(run, self);
+    run->at = node->at;
+    if (run->status || !chat_spend_operands(run, &self, 1))
+        return self;
+    struct chat_value length = chat_builtin_call(run, node->function, self, &none);
+    if (open && !run->status) {
+        length.open = true;
+        length.length_from = self.list->open_from;
+    }
+    return length;
 }
 
 /* `is defined` and the filter `default` are asked of what may be undefined; every other filter,
@@ -97,6 +129,8 @@ static struct chat_value called(struct chat_run *run, const struct chat_node *no
 {
     struct chat_arguments arguments;
     struct chat_value self = {0};
+    if (node->kind == CHAT_FILTER && chat_filter_counts(node->function))
+        return length_of(run, node);
     if (node->kind != CHAT_CALL)
         self = chat_evaluate(run, node->first);
     arguments_read(run, node, &arguments);
@@ -156,14 +190,32 @@ static struct chat_value operation(struct chat_run *run, const struct chat_node 
     return chat_binary(run, node->op, a, b);
 }
 
-struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node)
+struct chat_value chat_closed(struct chat_run *run, struct chat_value value)
 {
-    struct chat_value value = chat_evaluate_open(run, node);
     if (value.open || value.kind == CHAT_LOOP) {
         chat_open_least(run, CHAT_OPEN_ALL);
         value.open = false;
     }
     return value;
+}
+
+struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node)
+{
+    return chat_closed(run, chat_evaluate_open(run, node));
+}
+
+static bool holds(struct chat_run *run, struct chat_value value)
+{
+    const bool list = value.kind == CHAT_LIST;
+    if (!value.open || (list ? value.list->count : value.integer) == 0)
+        return chat_true(chat_closed(run, value));
+    chat_open_least(run, (list ? value.list->open_from : value.length_from) + 1);
+    return true;
+}
+
+bool chat_holds(struct chat_run *run, const struct chat_node *node)
+{
+    return holds(run, chat_evaluate_open(run, node));
 }
 
 struct chat_value chat_evaluate_open(struct chat_run *run, const struct chat_node *node)
@@ -186,21 +238,21 @@ struct chat_value chat_evaluate_open(struct chat_run *run, const struct chat_nod
     case CHAT_SLICE:
         return part(run, node);
     case CHAT_NOT:
-        return chat_bool_value(!chat_true(chat_evaluate(run, node->first)));
+        return chat_bool_value(!chat_holds(run, node->first));
     case CHAT_MINUS:
     case CHAT_PLUS:
         return signed_value(run, node);
     case CHAT_AND:
     case CHAT_OR:
-        value = chat_evaluate(run, node->first);
-        return chat_true(value) == (node->kind == CHAT_AND) ? chat_evaluate(run, node->second)
-                                                            : value;
+        value = chat_evaluate_open(run, node->first);
+        return holds(run, value) == (node->kind == CHAT_AND) ? chat_evaluate(run, node->second)
+                                                             : chat_closed(run, value);
     case CHAT_COMPARE:
         return comparison(run, node);
     case CHAT_BINARY:
         return operation(run, node);
     case CHAT_TERNARY:
-        if (chat_true(chat_evaluate(run, node->second)))
+        if (chat_holds(run, node->second))
             return chat_evaluate_open(run, node->first);
         return node->third ? chat_evaluate_open(run, node->third)
                            : undefined(chat_string_of("a condition without \"else\""));

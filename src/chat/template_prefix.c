@@ -13,6 +13,9 @@
  * whoever wants one renders it by itself. Going back undoes what changes in place: namespaces, the
  * template's outer variables, streams. All else is new memory.
  *
+ * How many messages there are is a value that knows of which list (length_from). Beside a smaller
+ * number it tells no more than that the list is longer; who computes with it sees the end.
+ *
  * Many templates go through the messages before they print them, to count turns or to check their
  * order. Passes that print nothing need not stop: what they leave in a namespace has with it how
  * many messages it takes to be the same (entry->least), and so has a name that is set to a

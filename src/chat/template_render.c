@@ -160,13 +160,43 @@ static struct chat_value block_text(struct chat_run *run, const struct chat_node
     return text;
 }
 
+/* A name may keep messages, not how many there were. */
+static struct chat_value kept(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value value = chat_evaluate_open(run, node);
+    return value.kind == CHAT_INT ? chat_closed(run, value) : value;
+}
+
+static bool makes_as_many(const struct chat_node *node)
+{
+    int count = 0;
+    for (const struct chat_node *each = node->first->list; each; each = each->next)
+        count++;
+    return node->first->kind == CHAT_MAKE_TUPLE && count == node->names_count;
+}
+
+/* a, b = x, messages: a name may be of messages. */
+static enum ending run_set_names(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value values[CHAT_NAMES_MAX];
+    int count = 0;
+    for (const struct chat_node *each = node->first->list; each && !run->status; each = each->next)
+        values[count++] = kept(run, each);
+    run->at = node->at;
+    for (int i = 0; i < count && !run->status; i++)
+        assign(run, node->names[i], values[i]);
+    return ENDED;
+}
+
 static enum ending run_set(struct chat_run *run, const struct chat_node *node)
 {
+    if (node->names_count > 1 && node->first && makes_as_many(node))
+        return run_set_names(run, node);
     const bool keeps = node->names_count == 1 && !node->text.count; /* a name may be of messages */
     const bool defers = keeps && node->first && !run->ending && chat_defers(node->first);
     const int64_t open = run->open_least, pass = run->pass_least;
     struct chat_value value = !node->first ? block_text(run, node->list)
-                              : keeps      ? chat_evaluate_open(run, node->first)
+                              : keeps      ? kept(run, node->first)
                                            : chat_evaluate(run, node->first);
     run->at = node->at;
     if (defers && run->open_least > open) {
@@ -235,7 +265,7 @@ struct chat_value chat_macro_call(struct chat_run *run, const struct chat_node *
 static enum ending run_if(struct chat_run *run, const struct chat_node *node)
 {
     for (const struct chat_node *branch = node->list; branch && !run->status; branch = branch->next)
-        if (!branch->first || chat_true(chat_evaluate(run, branch->first)))
+        if (!branch->first || chat_holds(run, branch->first))
             return body(run, branch->list);
     return ENDED;
 }
