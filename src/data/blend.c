@@ -236,6 +236,27 @@ static bool any(const double *weights, int count)
     return false;
 }
 
+/* The stage goes on over entries that leave its proportions as they are. Overwrites weights. */
+static int stage_end_entries(const struct ls_blend *blend, const struct ls_blend_config *config,
+                             struct stage *stage, double *weights, struct ls_error *error)
+{
+    size_t bytes = (size_t)blend->source_count * sizeof *stage->parts;
+    struct stage next = {.parts = malloc(bytes)};
+    int status =
+        next.parts ? LS_OK : ls_no_memory(error, "for a blend of %d sources", blend->source_count);
+    while (!status && stage->end < INT64_MAX) {
+        status = weights_at(config, blend, stage->end, stage->before, weights, &next.end, error);
+        if (status || !any(weights, blend->source_count))
+            break;
+        stage_weigh(&next, weights, blend->source_count);
+        if (memcmp(next.parts, stage->parts, bytes) != 0)
+            break;
+        stage->end = next.end;
+    }
+    free(next.parts);
+    return status;
+}
+
 /* The stage ends earlier where a source has had its epochs. */
 static void stage_end_epochs(const struct ls_blend *blend, struct stage *stage)
 {
@@ -263,8 +284,10 @@ static int stage_add(struct ls_blend *blend, const struct ls_blend_config *confi
     *going = !status && any(weights, blend->source_count);
     if (*going) {
         stage_weigh(&stage, weights, blend->source_count);
-        status = period_make(&stage, blend->sources, blend->source_count, error);
+        status = stage_end_entries(blend, config, &stage, weights, error);
     }
+    if (*going && !status)
+        status = period_make(&stage, blend->sources, blend->source_count, error);
     if (*going && !status) {
         stage_end_epochs(blend, &stage);
         if (!ls_list_grow(&blend->stages, blend->stage_count, &blend->stage_room, sizeof stage))

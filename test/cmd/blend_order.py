@@ -19,7 +19,7 @@ def order(entries):
     for source, _, epochs, n, _ in entries:
         limits[source] = max(limits.get(source, 0), int(Fraction(epochs) * n))
     had = dict.fromkeys(samples, 0)  # in the order in which sources are named first
-    weights, first, before = None, 0, {}
+    shares, first, before = None, 0, {}
     number = 0
     while True:
         now = {}
@@ -29,10 +29,9 @@ def order(entries):
         now = {s: w for s, w in now.items() if w and not 0 < limits[s] <= had[s]}
         if not now:
             return
-        changes = any(e[4] == number for e in entries)
-        if now != weights or changes:  # a stage begins
-            weights, first, before = now, number, dict(had)
         share = {s: w / sum(now.values()) for s, w in now.items()}
+        if share != shares:  # a stage begins
+            shares, first, before = share, number, dict(had)
         at = number - first
         due = []
         for place, source in enumerate(had):

@@ -191,7 +191,7 @@ struct walk {
 };
 static int walk_next(struct walk *w, const struct history *h, int64_t number)
 {
-    int64_t parts[SOURCES] = {0}, all = 0;
+    int64_t parts[SOURCES] = {0}, all = 0, common = 0;
     int best = -1;
     for (int i = 0; i < h->count; i++) {
         const struct ls_blend_entry *entry = &h->entries[i];
@@ -201,6 +201,10 @@ static int walk_next(struct walk *w, const struct history *h, int64_t number)
         if (entry->first <= number && number < entry->end && !ended)
             parts[entry->source] = (int64_t)(entry->weight * 10 + 0.5);
     }
+    for (int i = 0; i < SOURCES; i++)
+        common = ls_gcd(parts[i], common);
+    for (int i = 0; i < SOURCES; i++)
+        parts[i] /= common;
     if (memcmp(parts, w->parts, sizeof parts)) { /* another stage begins */
         memcpy(w->parts, parts, sizeof parts);
         memcpy(w->before, w->had, sizeof w->had);
@@ -224,15 +228,10 @@ static int walk_next(struct walk *w, const struct history *h, int64_t number)
     return best;
 }
 
-/* Every entry of a change keeps its weights' proportion, so stages that only repeat the weights are
- * one; the blend may part them, with the same samples: periods begin anew. */
 static void check_walk(const struct history *h, const struct ls_blend *blend, int64_t numbers)
 {
     struct walk walk = {.parts = {-1}};
     for (int64_t number = 0; number < numbers; number++) {
-        for (int s = 0; s < ls_blend_stages(blend); s++)
-            if (ls_blend_stage(blend, s).first == number)
-                walk.parts[0] = -1;
         int source = walk_next(&walk, h, number);
         const struct ls_blend_place place = ls_blend_at(blend, number);
         int64_t position = walk.had[source] - 1, samples = h->sources[source].samples;
@@ -325,6 +324,37 @@ static bool run_in_pieces(int stops, bool forgets)
 CASE(test_stops_resumes_layouts_and_stages)
 {
     assert_true(run_in_pieces(10000, false));
+}
+
+/* Weights that are said again, or all at half the size, are the weights that held: among any first
+ * numbers no source is a sample off its share, and no stage begins. */
+CASE(test_proportions_that_are_repeated_change_nothing)
+{
+    const struct ls_blend_source sources[] = {{"web", 1009, 0}, {"code", 37, 3}};
+    const struct ls_blend_entry once[] = {{0, 0.7, 0, INT64_MAX}, {1, 0.3, 0, INT64_MAX}};
+    const struct ls_blend_entry again[] = {
+        {0, 0.7, 0, 4},      {0, 0.7, 4, 11},         {0, 3.5, 11, 250},
+        {0, 0.7, 250, 1300}, {0, 9, 1300, INT64_MAX}, {1, 0.3, 0, 11},
+        {1, 1.5, 11, 250},   {1, 0.3, 250, 251},      {1, 0.3, 251, INT64_MAX},
+    };
+    struct ls_blend *blends[] = {make(sources, 2, once, 2), make(sources, 2, again, 9)};
+    assert_int_equal(first_off(blend_choose, blends[1], (const int64_t[]){7, 3}, 2, 300), -1);
+    for (int64_t number = 0; number < 3000; number++) {
+        struct ls_blend_place a = ls_blend_at(blends[0], number);
+        struct ls_blend_place b = ls_blend_at(blends[1], number);
+        assert_int_equal(a.source, b.source);
+        assert_int_equal(a.epoch, b.epoch);
+        assert_int_equal(a.sample, b.sample);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ls_blend_stages(blends[i]), 2); /* code has had its epochs */
+        ls_blend_free(blends[i]);
+    }
+    const struct ls_blend_entry changed[] = {
+        {0, 0.7, 0, 4}, {0, 0.6, 4, INT64_MAX}, {1, 0.3, 0, INT64_MAX}};
+    struct ls_blend *blend = make(sources, 2, changed, 3);
+    assert_int_equal(ls_blend_stage(blend, 1).first, 4);
+    ls_blend_free(blend);
 }
 
 CASE(test_a_lost_sample_is_caught)

@@ -21,9 +21,9 @@
  * "Level schedules for mixed-model, just-in-time processes", Management Science 39, 1993). Whole
  * numbers that would sum up to more than LS_BLEND_PERIOD_MAX are rounded to shares of that.
  *
- * A stage ends where an entry begins or ends, or where a source has had its epochs: then the others
- * go on in the proportion of their weights. Each source counts on through all stages, so it loses
- * no sample and repeats none within an epoch.
+ * A stage ends where an entry changes the proportions (one that repeats them changes nothing), and
+ * where a source has had its epochs: then the others go on in the proportion of their weights. Each
+ * source counts on through all stages, so it loses no sample and repeats none within an epoch.
  *
  * Immutable after it was made: any number of threads may use one. Everything here is Local.
  */
