@@ -62,9 +62,7 @@ static int open_chat(const struct cmd_args *args, struct ls_prepare_config *conf
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
                        struct ls_error *error)
 {
-    static const struct ls_word on_errors[] = {{"stop", 0}, {"skip", 1}, {0}};
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
-    int skips = 0;
     *config = (struct ls_prepare_config){.inputs = args->word,
                                          .inputs_count = args->words,
                                          .output = cmd_args_value(args, "--output"),
@@ -83,8 +81,7 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                             !config->inputs_count ? "--input PATH..."
                             : !config->output     ? "--output PREFIX"
                                                   : "--tokenizer SPEC");
-    int status = cmd_args_word(args, "--on-error", on_errors, &skips, error);
-    config->skip_bad = skips;
+    int status = records_skip(args, &config->skip_bad, error);
     if (!status)
         status = check_records(args, error);
     if (!status)

@@ -20,12 +20,18 @@ void records_skipped(void *user, const char *why)
         fprintf(stderr, "lockstep %s: skipped more, not shown here\n", cmd_name());
 }
 
+int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *error)
+{
+    static const struct ls_word on_errors[] = {{"stop", 0}, {"skip", 1}, {0}};
+    int value = 0, status = cmd_args_word(args, "--on-error", on_errors, &value, error);
+    *skips = value;
+    return status;
+}
+
 static int read_config(const struct cmd_args *args, struct ls_corpus_config *config,
                        int64_t *skipped, struct ls_error *error)
 {
-    static const struct ls_word on_errors[] = {{"stop", 0}, {"skip", 1}, {0}};
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
-    int skips = 0;
     *config = (struct ls_corpus_config){.inputs = args->word,
                                         .inputs_count = args->words,
                                         .output = cmd_args_value(args, "--output"),
@@ -36,8 +42,7 @@ static int read_config(const struct cmd_args *args, struct ls_corpus_config *con
     if (!config->inputs_count || !config->output)
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
                             !config->inputs_count ? "--input PATH..." : "--output FILE");
-    int status = cmd_args_word(args, "--on-error", on_errors, &skips, error);
-    config->skip_bad = skips;
+    int status = records_skip(args, &config->skip_bad, error);
     if (!status)
         status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
     if (!status)

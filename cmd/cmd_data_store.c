@@ -51,19 +51,24 @@ static bool is_jsonl(const char *path)
 }
 
 static int split_corpus(const char *input, const struct ls_shares *shares, const char *output,
-                        struct ls_error *error)
+                        bool skips, struct ls_error *error)
 {
-    int64_t documents[LS_PARTS_MAX];
+    int64_t documents[LS_PARTS_MAX], skipped = 0;
     struct ls_corpus_report report;
     const struct ls_corpus_config config = {.inputs = &input,
                                             .inputs_count = 1,
                                             .output = output,
                                             .workers = 1,
+                                            .skip_bad = skips,
+                                            .skipped = records_skipped,
+                                            .user = &skipped,
                                             .stop = cmd_stop_begin()};
     int status = ls_corpus_split(&config, shares, documents, &report, error);
     ls_meter_clear();
     for (int i = 0; i < shares->count && !status; i++)
         cmd_print("%s_%d.jsonl  %s\n", output, i, ls_counted(documents[i], "document").text);
+    if (report.skipped > 0 && !status)
+        printf("%s skipped\n", ls_counted(report.skipped, "bad record").text);
     return status;
 }
 
@@ -72,16 +77,19 @@ int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
     struct ls_store_part parts[LS_PARTS_MAX];
     struct ls_shares shares;
     const char *output, *text;
+    bool skips = false;
     int status = required(args, "--output", "PREFIX", &output, error);
     if (!status)
         status = required(args, "--parts", "N", &text, error);
     if (!status && ls_shares_parse(text, &shares, error))
         status = ls_error_prefix(error, "--parts");
+    if (!status)
+        status = records_skip(args, &skips, error);
     if (status)
         return status;
     cmd_progress_begin();
     if (is_jsonl(args->word[0]))
-        return split_corpus(args->word[0], &shares, output, error);
+        return split_corpus(args->word[0], &shares, output, skips, error);
     status = ls_store_split(args->word[0], &shares, output, cmd_stop_begin(), parts, error);
     ls_meter_clear();
     for (int i = 0; i < shares.count && !status; i++) {

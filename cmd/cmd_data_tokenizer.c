@@ -1,5 +1,6 @@
 /* lockstep data train-tokenizer: parsing and printing only. */
 #include "cmd.h"
+#include "stores.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
@@ -26,7 +27,7 @@ static int list_read(char *text, const char **list, int *count, struct ls_error 
 }
 
 static int config_read(const struct cmd_args *args, struct ls_train_tokenizer_config *config,
-                       struct ls_error *error)
+                       int64_t *skipped, struct ls_error *error)
 {
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     const char *pattern = cmd_args_value(args, "--pattern");
@@ -35,14 +36,18 @@ static int config_read(const struct cmd_args *args, struct ls_train_tokenizer_co
                                                  .json_key = cmd_args_value(args, "--json-keys"),
                                                  .output = cmd_args_value(args, "--output"),
                                                  .pattern = pattern ? pattern : "gpt2",
-                                                 .frequency_min = LS_TRAIN_FREQUENCY_DEFAULT};
+                                                 .frequency_min = LS_TRAIN_FREQUENCY_DEFAULT,
+                                                 .skipped = records_skipped,
+                                                 .user = skipped};
     if (!config->inputs_count || !config->output || !cmd_args_given(args, "--vocab"))
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
                             !config->inputs_count ? "--input PATH..."
                             : !config->output     ? "--output DIR"
                                                   : "--vocab N");
-    int status =
-        cmd_args_int(args, "--vocab", 257, LS_TRAIN_VOCABULARY_MAX, &config->vocabulary, error);
+    int status = records_skip(args, &config->skip_bad, error);
+    if (!status)
+        status =
+            cmd_args_int(args, "--vocab", 257, LS_TRAIN_VOCABULARY_MAX, &config->vocabulary, error);
     if (!status)
         status = cmd_args_int(args, "--min-frequency", 1, INT64_MAX, &config->frequency_min, error);
     if (!status)
@@ -64,6 +69,8 @@ static void report_print(const struct ls_train_tokenizer_config *config,
            ls_counted(report->documents, "document").text,
            ls_counted(report->words, "distinct word").text, report->count_seconds,
            bytes / 1e6 / report->count_seconds, report->merge_seconds);
+    if (report->skipped > 0)
+        printf("%s skipped\n", ls_counted(report->skipped, "bad record").text);
 }
 
 int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error)
@@ -72,8 +79,9 @@ int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error
     struct ls_train_tokenizer_report report;
     const char *special[LS_TRAIN_SPECIAL_MAX] = {"<|endoftext|>"}, *given;
     char *text = NULL;
+    int64_t skipped = 0;
     int count = 0;
-    int status = config_read(args, &config, error);
+    int status = config_read(args, &config, &skipped, error);
     if (!status && (given = cmd_args_value(args, "--special"))) {
         text = strdup(given);
         status = text ? list_read(text, special, &count, error)

@@ -73,6 +73,7 @@ OPTIONS(pack_options) = {{"--sequence", "T", "tokens of a sequence: data.sequenc
 OPTIONS(split_options) = {
     {"--output", "PREFIX", "write PREFIX_0, PREFIX_1 and so on; of JSONL, PREFIX_0.jsonl ..."},
     {"--parts", "N|WEIGHTS", "N equal parts, or a weight for each, such as 0.9,0.1"},
+    {"--on-error", "stop|skip", "stop at a bad record of JSONL (the default), or skip it"},
     END};
 OPTIONS(stats_options) = {
     {"--svg", "FILE", "draw the lengths of the documents of one store as a histogram"},
@@ -89,6 +90,7 @@ OPTIONS(train_tokenizer_options) = {
      "<|end_of_text|> ends a document; otherwise the first one does"},
     {"--min-frequency", "N", "merge no pair that occurs less often (default: 2)"},
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
+    ON_ERROR,
     {"--workers", "N", "count words with N threads (default: all cores)"},
     END};
 OPTIONS(verify_options) = {TOKENIZER, END};

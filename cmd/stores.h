@@ -4,6 +4,8 @@
 
 #include <lockstep/base.h>
 
+struct cmd_args;
+
 /* Calls visit for the store; or, if path is what `data prepare` was told as --output, for
  * PATH_train and PATH_valid (if it is there). The first failure ends it. */
 int stores_each(const char *path, int (*visit)(void *user, const char *store, struct ls_error *),
@@ -11,6 +13,8 @@ int stores_each(const char *path, int (*visit)(void *user, const char *store, st
 
 /* Tells of the first bad records that are passed over; user counts them, an int64_t. */
 void records_skipped(void *user, const char *why);
+/* --on-error: whether a bad record is skipped. */
+int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *error);
 
 /* Packs them into sequences of so many tokens (ls_store_pack), and prints what came of it. */
 int stores_pack(const char *path, int64_t tokens, const volatile int *stop, struct ls_error *error);

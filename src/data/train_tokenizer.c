@@ -359,21 +359,39 @@ static int train(const struct ls_train_tokenizer_config *config, struct data_cor
     return status;
 }
 
+struct reading {
+    const struct ls_train_tokenizer_config *config;
+    struct ls_train_tokenizer_report *report;
+};
+
+static int note_bad(void *user, const struct ls_error *why, struct ls_error *error)
+{
+    struct reading *reading = user;
+    (void)error;
+    reading->report->skipped++;
+    if (reading->config->skipped)
+        reading->config->skipped(reading->config->user, why->text);
+    return LS_OK;
+}
+
 int ls_train_tokenizer(const struct ls_train_tokenizer_config *config,
                        struct ls_train_tokenizer_report *report, struct ls_error *error)
 {
-    const struct data_corpus_config reading = {.inputs = config->inputs,
-                                               .count = config->inputs_count,
-                                               .json_key =
-                                                   config->json_key ? config->json_key : "text",
-                                               .records = LS_RECORDS_TEXT};
+    struct reading reading = {config, report};
+    const struct data_corpus_config from = {.inputs = config->inputs,
+                                            .count = config->inputs_count,
+                                            .json_key =
+                                                config->json_key ? config->json_key : "text",
+                                            .records = LS_RECORDS_TEXT,
+                                            .bad = config->skip_bad ? note_bad : NULL,
+                                            .user = &reading};
     struct data_corpus *corpus = NULL;
     struct data_splitter *splitter = NULL;
     struct data_vocabulary vocabulary = {0};
     *report = (struct ls_train_tokenizer_report){0};
     int status = config_check(config, error);
     if (!status)
-        status = data_corpus_open(&reading, &corpus, error);
+        status = data_corpus_open(&from, &corpus, error);
     if (!status)
         status = output_check(config->output, corpus, error);
     if (!status)

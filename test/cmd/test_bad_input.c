@@ -557,6 +557,19 @@ CASE(test_preparation)
            "--validation 0",
            0, "2 bad records skipped: mixed.skipped.txt lists them");
     assert_true(exists("mixed_train.bin") && exists("mixed.skipped.txt"));
+    /* Each command that says "use --on-error skip" has it. */
+    static const char *const others[] = {
+        "data dedup --input mixed.jsonl --output mixed.out",
+        "data filter --input mixed.jsonl --output mixed.out",
+        "data split mixed.jsonl --parts 1,1 --output mixed",
+        "data train-tokenizer --input mixed.jsonl --output learned --vocab 300"};
+    write_text("mixed.jsonl", "{\"text\": \"good\"}\n{\"text\": 1}\n{\"text\": \"better\"}\n");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char skips[256];
+        snprintf(skips, sizeof skips, "%s --on-error skip", others[i]);
+        expect(others[i], data, "use --on-error skip");
+        expect(skips, 0, "1 bad record");
+    }
     expect("data prepare --input text.txt --output bad --tokenizer byte --validation 2", 2,
            "--validation");
     expect("data prepare --input text.txt --output bad --tokenizer byte --bogus", 2, "--bogus");

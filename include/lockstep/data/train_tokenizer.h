@@ -33,12 +33,17 @@ struct ls_train_tokenizer_config {
     int special_count;
     int64_t frequency_min; /* a pair that occurs less often is not merged; at least 1 */
     int workers;           /* counting threads, at least 1. The output does not depend on it */
+    /* As of struct ls_corpus_config. */
+    bool skip_bad;
+    void (*skipped)(void *user, const char *why);
+    void *user;
     /* When not NULL and it becomes nonzero, training ends with LS_ESTOPPED and nothing is written.
      * Borrowed. */
     const volatile int *stop;
 };
 struct ls_train_tokenizer_report {
     int64_t documents, text_bytes; /* of the corpus, unpacked */
+    int64_t skipped;               /* bad records, not among the documents */
     int64_t words;                 /* distinct pieces of two bytes or more */
     int64_t vocabulary;            /* ids made: fewer than asked for if no pair is left to merge */
     int64_t merges;
