@@ -259,6 +259,11 @@ void data_file_want(struct data_file *file, int64_t at, int64_t bytes)
         remote_queue(file->remote, at, bytes);
 }
 
+int data_file_tries(const struct data_file *file)
+{
+    return file->remote ? remote_file_tries(file->remote) : 1;
+}
+
 void data_file_expect(struct data_file *file, const struct ls_sums *sums, int which)
 {
     if (file->remote)

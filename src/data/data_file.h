@@ -45,6 +45,8 @@ int data_file_look(struct data_file *file, struct ls_error *error);
 typedef int data_file_reader(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
                              struct ls_error *error);
 data_file_reader data_file_read, data_file_peek;
+/* How often bytes that are not what they must be are asked for: of a local file once. */
+int data_file_tries(const struct data_file *file);
 /* Bytes [at, at + bytes) will be read soon: what is elsewhere is fetched meanwhile. Does not wait,
  * and may do nothing. */
 void data_file_want(struct data_file *file, int64_t at, int64_t bytes);

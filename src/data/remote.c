@@ -277,12 +277,17 @@ static void claim_end(struct data_remote *remote, struct unit unit)
 
 /* ---- checked --------------------------------------------------------------------------------- */
 
+int remote_file_tries(const struct remote_file *file)
+{
+    int tries = file->remote->options.net.tries;
+    return tries ? tries : 6;
+}
+
 /* A unit whose bytes, if sums of its store are there, are those that they know. */
 static int unit_fetch(struct unit unit, char **data, struct ls_error *error)
 {
     struct remote_file *file = unit.file;
-    const struct ls_store_options *options = &file->remote->options;
-    int tries = options->net.tries ? options->net.tries : 6;
+    int tries = remote_file_tries(file);
     int64_t bytes = unit_bytes(unit);
     for (int i = 1;; i++) {
         struct ls_error wrong = {0};

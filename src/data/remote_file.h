@@ -14,6 +14,7 @@ int remote_file_read(struct remote_file *file, int64_t at, int64_t bytes, void *
 int remote_file_peek(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
                      struct ls_error *error);
 void remote_queue(struct remote_file *file, int64_t at, int64_t bytes); /* data_file_want */
+int remote_file_tries(const struct remote_file *file);                  /* data_file_tries */
 void remote_file_expect(struct remote_file *file, const struct ls_sums *sums, int which);
 
 #endif

@@ -94,10 +94,13 @@ static int sums_open(const struct opening *o, const char *prefix, struct ls_erro
     if (!data_file_is_remote(file->data))
         return LS_OK;
     snprintf(path, sizeof path, "%s.sums", prefix);
-    int status = data_small_read(path, o->net, LS_SUMS_BYTES_MAX, &there, &text, &bytes, error);
-    if (!status && there)
-        status = ls_sums_parse(path, text, bytes, &file->sums, error);
-    free(text);
+    int status = LS_EDATA;
+    for (int left = data_file_tries(file->data); status == LS_EDATA && left > 0; left--) {
+        status = data_small_read(path, o->net, LS_SUMS_BYTES_MAX, &there, &text, &bytes, error);
+        if (!status && there)
+            status = ls_sums_parse(path, text, bytes, &file->sums, error);
+        free(text);
+    }
     if (!status && there)
         status = sums_expect(file, file->data, LS_SUMS_BIN, error);
     return status;

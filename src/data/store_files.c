@@ -57,9 +57,12 @@ int index_read(struct data_file *file, const struct data_file *bin, struct data_
     int64_t bytes = data_file_bytes(file), bin_bytes = data_file_bytes(bin);
     struct data_idx_check check = {
         .name = name, .bin_name = bin_name, .bin_bytes = bin_bytes, .idx = idx};
-    int status = data_file_peek(file, 0, ls_min(bytes, sizeof header), header, error);
-    if (!status)
-        status = data_idx_header(name, header, bytes, bin_bytes, idx, error);
+    int status = LS_EDATA;
+    for (int left = data_file_tries(file); status == LS_EDATA && left > 0; left--) {
+        status = data_file_peek(file, 0, ls_min(bytes, sizeof header), header, error);
+        if (!status)
+            status = data_idx_header(name, header, bytes, bin_bytes, idx, error);
+    }
     int64_t token_bytes = status ? 1 : (int64_t)ls_dtype_bytes(idx->tokens.dtype);
     if (!status && !digest && bin_bytes % token_bytes)
         status = ls_error_set(error, LS_EDATA,
@@ -81,9 +84,12 @@ int mask_read(struct data_file *file, int64_t tokens, const uint64_t *digest, in
     const char *name = data_file_name(file);
     int64_t bytes = data_file_bytes(file), found = 0;
     bool clean = true;
-    int status = data_file_peek(file, 0, ls_min(bytes, sizeof header), header, error);
-    if (!status)
-        status = data_mask_check(name, header, bytes, tokens, digest, counted, error);
+    int status = LS_EDATA;
+    for (int left = data_file_tries(file); status == LS_EDATA && left > 0; left--) {
+        status = data_file_peek(file, 0, ls_min(bytes, sizeof header), header, error);
+        if (!status)
+            status = data_mask_check(name, header, bytes, tokens, digest, counted, error);
+    }
     if (status || !digest)
         return status;
     for (int64_t i = 0; i < tokens && !status; i += 8 * PIECE) {

@@ -398,6 +398,19 @@ CASE_WITH(test_a_server_that_lies, setup, teardown)
     }
 }
 
+/* So are those of what is read when a store is opened: the sums, and the index's beginning. */
+CASE_WITH(test_a_lie_at_the_opening, setup, teardown)
+{
+    struct ls_store_options options = options_of(NULL);
+    options.block_bytes = 0;
+    options.requests = 1;
+    for (int n = 1; n <= 8; n++) {
+        s3_server_fail(server, S3_LIE, n, false);
+        expect_all(web(), &options);
+    }
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
 /* Memory for five pieces: what is in it is not fetched again, and what was used longest ago makes
  * room. No piece is read behind the one before it, so nothing is fetched ahead. */
 CASE_WITH(test_a_memory_keeps_its_size, setup, teardown)
