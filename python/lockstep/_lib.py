@@ -158,7 +158,7 @@ class Session:
             raise errors.from_status(status, error.text.decode())
         self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
         self.unviewed: List[str] = []
-        self._asking = threading.Lock()
+        self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self._lent: List[Array] = []
 
     def __del__(self) -> None:
@@ -181,21 +181,18 @@ class Session:
     def _carry_out(self, verb: str, order: Sequence[Any]) -> None:
         """Hands an order over, and waits until it is over."""
         lib, error, event = library(), _Error(), ctypes.c_char_p()
-        asked, turn = False, 0
+        asked, turn = False, WAITS
         interrupt: Optional[BaseException] = None
-        while True:
+        while turn in (WAITS, EVENT):
             try:
                 if not asked:
                     asked = True  # Ctrl-C within the call leaves an order under way
-                    turn = lib.ls_session_ask(self._handle, *order, ctypes.byref(error))
-                    if turn:
-                        break
-                turn = lib.ls_session_wait(self._handle, 0.1, ctypes.byref(event),
-                                           ctypes.byref(error))
-                if turn == EVENT:
-                    self._hear(event.value or b"{}")
-                elif turn != WAITS:
-                    break
+                    turn = lib.ls_session_ask(self._handle, *order, ctypes.byref(error)) or WAITS
+                while turn in (WAITS, EVENT):  # all of the loop is within "try"
+                    turn = lib.ls_session_wait(self._handle, 0.1, ctypes.byref(event),
+                                               ctypes.byref(error))
+                    if turn == EVENT:
+                        self._hear(event.value or b"{}")
             except BaseException as raised:  # a signal's, or a callback's: the order goes on
                 if interrupt is not None and isinstance(raised, KeyboardInterrupt):
                     raise  # asked twice
@@ -215,32 +212,23 @@ class Session:
             raise failure
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
-            arrays: Optional[List[Array]] = None, wanted: Sequence[str] = ()) -> Dict[str, Any]:
-        """Does the order; returns its answer, and among it copies of the arrays wanted."""
-        self._keep_off(verb)
+            arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *,
+            copied: bool = True) -> Dict[str, Any]:
+        """Does the order; returns its answer, and among it the arrays wanted: copies, or what
+        :meth:`raw` gives. Ctrl-C between any two lines leaves the session to the next order."""
+        mine = object()
         try:
+            self._under_way[mine] = None
+            if list(self._under_way)[0] is not mine:
+                raise errors.ArgumentError(
+                    f"{verb}: another order is under way, in another thread or a callback: a session "
+                    "does one thing at a time")
             answer = self._ask(verb, options, arrays)
             for name in wanted:
-                answer[name] = self.array(name)
+                answer[name] = self.array(name) if copied else self.raw(name)
             return answer
         finally:
-            self._asking.release()
-
-    @contextlib.contextmanager
-    def asked(self, verb: str, options: Optional[Dict[str, Any]] = None,
-              arrays: Optional[List[Array]] = None) -> Iterator[Dict[str, Any]]:
-        """Does the order, and keeps other threads' orders off while its answer is read."""
-        self._keep_off(verb)
-        try:
-            yield self._ask(verb, options, arrays)
-        finally:
-            self._asking.release()
-
-    def _keep_off(self, verb: str) -> None:
-        if not self._asking.acquire(blocking=False):
-            raise errors.ArgumentError(
-                f"{verb}: another order is under way, in another thread or a callback: a session "
-                "does one thing at a time")
+            self._under_way.pop(mine, None)
 
     def _ask(self, verb: str, options: Optional[Dict[str, Any]],
              arrays: Optional[List[Array]]) -> Dict[str, Any]:

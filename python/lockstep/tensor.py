@@ -115,8 +115,8 @@ class Tensor:
     def _view_get(self) -> _View:
         if self._view is None:
             session: Session = self._owner._session_open()
-            with session.asked("tensor", self._options(how="view")):
-                raw = session.raw("value")
+            raw = session.ask("tensor", self._options(how="view"), None, ["value"],
+                              copied=False)["value"]
             if raw is None:
                 raise ArgumentError(f"{self.name}: no view shows it")
             self._view = _View(session, self.name, raw)

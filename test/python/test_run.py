@@ -3,6 +3,7 @@
 import copy
 import gc
 import json
+import linecache
 import os
 import pathlib
 import pickle
@@ -605,6 +606,42 @@ def test_an_interrupt_while_an_order_is_handed_over_waits_for_it(recipe, monkeyp
             with pytest.raises(KeyboardInterrupt):
                 call()
             assert run.logprobs([[1, 2, 3]]).shape == (1, 3)  # nothing is under way
+
+
+@pytest.mark.parametrize("keys", [{}, {"parallel.dp": 2}], ids=str)
+def test_an_interrupt_at_any_line_leaves_the_session_to_the_next_order(recipe, keys):
+    """But in what CPython takes no signal: a lock's "with", and what gives the session back."""
+    def interrupted_at(n, call):
+        left = [n]
+
+        def trace(frame, event, argument):
+            source = linecache.getline(_lib.__file__, frame.f_lineno)
+            if frame.f_code.co_filename != _lib.__file__ or frame.f_code.co_name == "library":
+                return None
+            if event == "line" and "_under_way.pop" not in source:
+                left[0] -= 1
+                if not left[0]:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            call()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        return left[0] <= 0
+
+    with ls.Run(recipe, {**keys, "train.steps": 1000}, progress=False) as run:
+        tensor = run.params["h.0.attn.q.weight"]
+        for call in (run.hash, lambda: run.logprobs([[1, 2, 3]]), tensor.full, tensor.grad.local):
+            run.step()
+            n = 1
+            while interrupted_at(n, call):
+                call()
+                n += 1
+            assert n > 20
 
 
 def test_an_exception_of_a_signal_ends_what_is_asked(open_run, monkeypatch):
