@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import time
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -100,16 +100,21 @@ class DPO(Loop):
         self._saved = os.path.join(run.out, "preference.npz")
         self._before = self._kept() if reference is None else None
 
+    def _ids(self, name: str, given: Any) -> List[int]:
+        """Token ids of the caller's, none of which may be padding."""
+        row = _arrays.host(name, given if len(given) else np.zeros(0, int))
+        return list(_arrays.token_ids(name, row[None], self.run.vocabulary)[0].tolist())
+
     def _encoded(self, where: str, pair: Any) -> List[Tuple[List[int], int]]:
         """Chosen and rejected: (ids, tokens of the prompt)."""
-        run, out = self.run, []
+        run, out, ids = self.run, [], {}
         for name in ("prompt", "chosen", "rejected"):
-            if not isinstance(pair, dict) or not isinstance(pair.get(name), (str, list)):
+            given = pair.get(name) if isinstance(pair, Mapping) else None
+            if not isinstance(given, (str, list, tuple)) and not hasattr(given, "shape"):
                 raise DataError(f'{where}: no "{name}": expected a text, or a list of token ids, '
                                 'for each of "prompt", "chosen" and "rejected"')
-        ids = {name: run.encode(value, special_tokens=name == "prompt")
-               if isinstance(value, str) else list(value)
-               for name, value in pair.items() if name in ("prompt", "chosen", "rejected")}
+            ids[name] = (run.encode(given, special_tokens=name == "prompt")
+                         if isinstance(given, str) else self._ids(f"{where}: {name}", given))
         end = [] if run.end_of_document is None else [run.end_of_document]
         for name in ("chosen", "rejected"):
             whole = ids["prompt"] + ids[name] + end

@@ -32,10 +32,17 @@ class _View:
                 "typestr": f"<{letter}{ITEM_BYTES[self.dtype]}", "strides": None}
 
 
+def _carried_out(values: Any, name: str, *arguments: Any, **more: Any) -> Any:
+    """The method or operator of a numpy array, which would leave torch's tensors to torch, and that
+    does not know ours: they are arrays here."""
+    plain = [host("the operand", one) if hasattr(one, "detach") else one for one in arguments]
+    return getattr(values, name)(*plain, **more)
+
+
 def _of_values(name: str) -> Callable[..., Any]:
     """The method or operator of that name that numpy's arrays have, of a tensor's values."""
     def method(self: Tensor, *arguments: Any, **more: Any) -> Any:
-        return getattr(self._values(), name)(*arguments, **more)
+        return _carried_out(self._values(), name, *arguments, **more)
     method.__name__, method.__doc__ = name, f"``{name}`` of numpy's arrays, of its values."
     return method
 
@@ -43,7 +50,7 @@ def _of_values(name: str) -> Callable[..., Any]:
 def _in_place(name: str) -> Callable[..., Any]:
     """The operator of that name, such as ``+=``: the parameter changes, on all ranks."""
     def method(self: Tensor, other: Any) -> Tensor:
-        self.set(getattr(self.full(), name)(other))
+        self.set(_carried_out(self.full(), name, other))
         return self
     method.__name__ = name
     return method

@@ -235,7 +235,9 @@ class _Opened:
         wanted = ("ids", "lengths", "logprobs", "prompt_lengths")
         if isinstance(prompts, str):
             prompts = [prompts]
-        if isinstance(prompts, (list, tuple)) and prompts and isinstance(prompts[0], str):
+        if not hasattr(prompts, "shape") or getattr(prompts, "ndim", 2) == 1:
+            prompts = _arrays.listed("prompts", prompts, "texts or lists of token ids")
+        if isinstance(prompts, list) and prompts and isinstance(prompts[0], str):
             prompts = _arrays.texts("prompts", prompts)
             answer = session.ask("generate", {**options, "prompts": list(prompts)}, None, wanted)
         else:
@@ -538,7 +540,7 @@ class Run(_Opened):
 
         def derivative(name: str, values: Any) -> Any:
             given = _arrays.shaped(name, values, 2, ids.shape)
-            return _arrays.floats(name, np.where(ids >= 0, given, 0), ids.shape)
+            return _arrays.floats(name, np.where((ids >= 0) & (place > 0), given, 0), ids.shape)
 
         batch = self._batch(ids, None, -derivative("d_logprobs", d_logprobs))
         wanted = ["logprobs"]

@@ -499,6 +499,21 @@ def test_dpo_goes_on_in_another_layout(start, tmp_path):
         assert dpo(start, tmp_path / "model", [(4, {})], reference=reference)[0] == whole
 
 
+def test_pairs_of_token_ids_are_sequences_and_arrays(start, tmp_path):
+    def losses(out, give):
+        with opened(start, tmp_path / out, {}) as run:
+            loop = preference.DPO(run, [{name: give(list(text.encode())) for name, text in pair.items()}
+                                        for pair in PAIRS])
+            return loop.step().loss, loop.step().loss
+
+    assert losses("lists", list) == losses("tuples", tuple) == losses("arrays", np.array)
+    with opened(start, tmp_path / "odd", {}) as run:
+        for ids, why in (([98, 999], r"\[0, 1\] is 999: expected a token id from 0"), ([1.5], "has type"),
+                         ([98, -1], r"\[0, 1\] is -1"), (["b"], "has type"), ([{}], "of numbers")):
+            with pytest.raises(ls.ArgumentError, match=r"^pairs\[1\]: chosen.*" + why):
+                preference.DPO(run, [PAIRS[0], {**PAIRS[1], "chosen": ids}])
+
+
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
     path = pathlib.Path(__file__).resolve().parents[2] / "examples" / "grpo_arithmetic.py"
     monkeypatch.setattr(sys, "argv", [str(path), "--out", str(tmp_path), "--numbers", "4",

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -179,6 +180,28 @@ def test_a_tensor_is_read_and_written_like_an_array(recipe, layout):
         assert (tensor == values + 1).all()
         tensor[0] = 3
         assert (tensor[0] == 3).all() and (tensor[1:] == values[1:] + 1).all()
+
+
+def test_tensors_of_torch_are_operands(recipe):
+    class Theirs:  # its operators go before numpy's, and refuse ours
+        __module__, __array_priority__, dtype = "torch", 1000, "torch.float32"
+        device = types.SimpleNamespace(type="cpu")
+
+        def __radd__(self, other):
+            raise TypeError("not ours")
+
+        def detach(self):
+            return self
+
+        def numpy(self):
+            return np.full((32, 32), 2, np.float32)
+
+    with ls.Run(recipe, progress=False) as run:
+        tensor = run.params["h.0.attn.q.weight"]
+        values = tensor.full()
+        np.testing.assert_array_equal(tensor + Theirs(), values + 2)
+        tensor += Theirs()
+        np.testing.assert_array_equal(tensor, values + 2)
 
 
 def test_bf16_is_read_as_its_values(recipe):
@@ -415,7 +438,8 @@ def test_values_that_are_none_are_named(recipe, value, text):
     (lambda run: ls.Model(5), "got int: expected a path"),
     (lambda run: run.generate([]), "prompts: expected at least one$"),
     (lambda run: run.logprobs([[1], []]), "ids.1.: expected at least one token"),
-    (lambda run: run.generate(np.array([1, 2])), r"prompts has shape .2,.: expected 2 dimensions"),
+    (lambda run: run.generate(np.array([1, 2])), "prompts.0.: got int64: expected a list of token"),
+    (lambda run: run.generate(5), "prompts: got int: expected a list of texts or lists"),
 ])
 def test_what_is_no_argument_is_named(open_run, call, text):
     with pytest.raises(ls.LockstepError, match=text):
@@ -453,6 +477,23 @@ def test_numbers_and_texts_of_numpy_are_arguments(open_run):
                                seed=np.uint64(5), temperature=np.float32(.5), ends=np.array([7]))
     assert (plain.ids == numpys.ids).all() and (plain.logp == numpys.logp).all()
     assert open_run.decode(plain.ids[0]) == "ab" + plain.texts[0]
+    for prompts in (np.array(["ab", "c"]), (text for text in ("ab", "c"))):
+        given = open_run.generate(prompts, 2, max_tokens=3, seed=5, temperature=.5, ends=[7])
+        assert (given.ids[:2, :5] == plain.ids).all() and len(given.texts) == 4
+
+
+def test_what_has_no_log_probability_counts_for_nothing(open_run):
+    """The first token, and what is behind the end."""
+    ids, d = np.array([[1, 2, 3, -1], [4, 5, -1, -1]]), np.ones((2, 4))
+    odd = np.where((ids < 0) | (np.arange(4) == 0), np.nan, d)
+    grads = []
+    for values in (d, odd):
+        open_run.backward(ids, values, d_entropies=values)
+        grads.append(open_run.params["h.0.attn.q.weight"].grad.full())
+        open_run.discard()
+    np.testing.assert_array_equal(*grads)
+    with pytest.raises(ls.ArgumentError, match=r"d_logprobs\[0, 1\] is nan: expected finite"):
+        open_run.backward(ids, np.where(np.arange(4) == 1, np.nan, d))
 
 
 def test_what_was_written_has_the_log_probabilities_of_training(recipe):
