@@ -161,10 +161,13 @@ class Session:
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self._lent: List[Array] = []
 
-    def __del__(self) -> None:
+    def free(self) -> None:
+        """Ends the ranks without saving. No order follows."""
         handle, self._handle = getattr(self, "_handle", None), ctypes.c_void_p()
         if handle and _library is not None and not _failure:
             _library.ls_session_free(handle)
+
+    __del__ = free
 
     def abandon(self) -> None:
         """Leaves ranks as they are, because other processes do not end with them."""
@@ -204,12 +207,15 @@ class Session:
         failure: Optional[errors.LockstepError] = None
         if turn:
             failure = errors.from_status(turn, error.text.decode("utf-8", "replace"))
-        if interrupt is not None:
-            raise interrupt from failure
-        if isinstance(failure, errors.Stopped) and verb in INTERRUPTED:
-            raise KeyboardInterrupt(str(failure)) from None  # another process's
-        if failure is not None:
-            raise failure
+        try:
+            if interrupt is not None:
+                raise interrupt from failure
+            if isinstance(failure, errors.Stopped) and verb in INTERRUPTED:
+                raise KeyboardInterrupt(str(failure)) from None  # another process's
+            if failure is not None:
+                raise failure
+        finally:
+            interrupt = failure = None  # they hold this frame, and all that its callers hold
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *,

@@ -136,7 +136,11 @@ class _Opened:
             self._events.append(on_event)
         session = Session()
         session.on_event = self._hear
-        self._answer = session.ask(verb, options)
+        try:
+            self._answer = session.ask(verb, options)
+        except BaseException:
+            session.free()  # now: the exception may hold it for long
+            raise
         self._session = session
         _lib.opened.add(id(self))
         self.params = Params(self)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -683,6 +684,36 @@ def test_an_interrupt_at_any_line_leaves_the_session_to_the_next_order(recipe, k
                 call()
                 n += 1
             assert n > 20
+
+
+def test_a_run_that_was_not_let_open_gives_its_folder_back(recipe, monkeypatch, heard):
+    """Though its exception is kept, as notebooks do."""
+    def broken(event):
+        raise RuntimeError(event["event"])
+
+    interrupt_next(monkeypatch, "ls_session_wait")
+    with pytest.raises(KeyboardInterrupt) as kept:
+        ls.Run(recipe, progress=False)
+    with pytest.raises(RuntimeError) as other:
+        ls.Run(recipe, progress=False, on_event=broken)
+    with ls.Run(recipe, progress=False) as run:
+        assert run.step_count == 0 and kept.value and other.value
+
+
+def test_an_error_holds_nothing_for_the_collector(open_run):
+    class Mine(list):
+        pass
+
+    gc.disable()
+    try:
+        ids = Mine([[1] * 99])
+        held = weakref.ref(ids)
+        with pytest.raises(ls.LockstepError):
+            open_run.logprobs(ids)
+        del ids
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_an_exception_of_a_signal_ends_what_is_asked(open_run, monkeypatch):
