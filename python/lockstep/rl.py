@@ -38,13 +38,12 @@ class Metrics(NamedTuple):
 
     ``reward`` and ``reward_std`` are over its texts; ``length`` is the mean of tokens drawn in a
     text, ``truncated`` the share of texts that no token or text to stop at has ended. ``kl`` is the
-    mean of :func:`k3` over tokens (NaN without a reference); ``entropy`` the mean over drawn tokens
-    of the entropy of what each was drawn from, which minus the mean of their log-probabilities
-    estimates where the loop was not asked for it; both before the first update, as is ``loss``, of
-    the first minibatch, the bonus taken off. Over all updates of the batch: ``clip_share``, the
-    share of tokens that clipping left without gradient; ``ratio_*``, the range of new to old
-    probability; ``kl_old``, the mean of :func:`k3` of both. ``tokens`` were drawn; ``tokens_per_s``
-    counts rollout and updates. The rest is of the last update.
+    mean of :func:`k3` over tokens (NaN without a reference); ``entropy`` that of the distributions
+    that they were drawn from (by default an estimate); both before the first update, as is ``loss``,
+    of the first minibatch, the bonus taken off. Over all updates: ``clip_share``, the share of
+    tokens that clipping left without gradient; ``ratio_*``, the range of new to old probability;
+    ``kl_old``, the mean of :func:`k3` of both. ``tokens_per_s`` counts rollout and updates. The rest
+    is of the last update.
     """
 
     step: int
@@ -142,8 +141,7 @@ class GRPO(Loop):
         max_tokens: drawn in each text at most.
         updates: passes over a batch, each of all its texts.
         minibatches: of a batch, ``run.batch`` texts each; one is a step of the run.
-        shuffle: each pass over a batch takes its texts in an order of its own, which follows from
-            the seed and the step; False: in the order of prompts.
+        shuffle: each pass takes its texts in an order of its own, by seed and step, not by prompts.
         temperature: texts are drawn at it, and all log-probabilities are of the model at it.
         mask_truncated: texts that only max_tokens or the context ended count for nothing in the
             loss; their rewards count in their group.
@@ -152,7 +150,7 @@ class GRPO(Loop):
         entropy_bonus: weight of the entropy of what each token is drawn from, which is made larger.
         reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities;
             it gets ``temperature=`` where that is not 1.
-        entropy: ``Metrics.entropy`` is exact, for one more forward pass; False: an estimate.
+        entropy: ``Metrics.entropy`` is exact, not an estimate; doc/rl.md says what it costs.
         normalise, scale: see :func:`token_weights` and :func:`group_advantages`. None is
             ``"text"``, for RLOO ``"sum"``; Dr. GRPO is ``normalise="max", scale=False``.
         stop, ends: as of :meth:`Run.generate`.
@@ -192,6 +190,7 @@ class GRPO(Loop):
         self.reward, self.n, self.max_tokens, self.bonus = reward, n, max_tokens, entropy_bonus
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
         self.shuffle, self.mask_truncated, self.entropy = shuffle, mask_truncated, entropy
+        self._at_once = entropy and self.steps == 1 and not shuffle  # by the forward of the update
         self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
         self.clip, self.kl, self.scale = _arrays.down_and_up("clip", clip), kl, scale
         self.normalise = self._normalise if normalise is None else normalise
@@ -214,16 +213,15 @@ class GRPO(Loop):
             raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, "
                                 f"and {self.max_tokens} drawn: expected data.sequence = "
                                 f"{self.run.sequence} or less in all")
-        texts = out.texts
-        if self.run.end_of_document is None:  # no tokenizer
-            texts = [row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
+        texts = out.texts if self.run.end_of_document is not None else [  # else no tokenizer
+            row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
         asked = [self.prompts[i] for i in places for _ in range(self.n)]
         rewards = self._numbers("reward", lambda: self.reward(asked, texts), len(texts))
         batch = {"first": np.int64(first), "ids": out.ids, "old": out.logp, "mask": out.mask,
                  "rewards": rewards, "ended": np.isin(out.finish, ("end", "stop"))}
         if self._logprobs is not None:
             batch["reference"] = self._reference(out.ids, **self.temperature)
-        if self.entropy:
+        if self.entropy and not self._at_once:
             batch["entropy"] = self.run.logprobs(out.ids, entropy=True, **self.temperature)[1]
         if self.steps > 1:
             self._write(self._saved, lambda file: np.savez(file, **batch))
@@ -253,8 +251,7 @@ class GRPO(Loop):
     def step(self) -> Metrics:
         """A batch: rollout, rewards and updates."""
         begin, run = time.perf_counter(), self.run
-        done = run.step_count % self.steps
-        first = run.step_count - done
+        first, done = run.step_count // self.steps * self.steps, run.step_count % self.steps
         batch = self._again(first) if done else self._roll(first)
         middle, losses, clipped, log_ratios = time.perf_counter(), [], 0, []
         for number in range(done, self.steps):
@@ -263,9 +260,12 @@ class GRPO(Loop):
             weights = token_weights(part["mask"], self.normalise, self.max_tokens)
             loss = policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
                                self.kl if self._kl_in_loss else 0, part.get("reference"))
-            bonus = -self.bonus * weights if self.bonus else None
+            bonus = -self.bonus * weights if self.bonus or self._at_once else None
             logp = run.backward(part["ids"], loss.d_logprobs, d_entropies=bonus, **self.temperature)
             logp, entropies = (logp, 0) if bonus is None else logp
+            if self._at_once:  # of the model that drew, if nothing was dropped out
+                batch["entropy"] = entropies if np.array_equal(logp, batch["old"]) else run.logprobs(
+                    batch["ids"], entropy=True, **self.temperature)[1]
             last = run.step()
             losses.append(loss.value + (0 if bonus is None else float((bonus * entropies).sum())))
             clipped += loss.clipped.sum()

@@ -262,6 +262,21 @@ def test_a_loop_measures_the_entropy_it_is_asked_for(start, tmp_path, one_rank):
     assert abs(exact[0].entropy - estimated[0].entropy) < .5
 
 
+@pytest.mark.parametrize("options, forwards", [
+    ({}, 0), ({"entropy_bonus": .5}, 0), ({"temperature": .7}, 0), ({"shuffle": True}, 1),
+    ({"updates": 2}, 2), ({"dropout": .1}, 1)], ids=str)
+def test_entropies_come_of_the_forward_of_the_update(start, tmp_path, options, forwards):
+    """The same as of a pass of their own, which is taken where the update sees another model."""
+    dropout = {"model.dropout": options.pop("dropout", 0)}
+    with opened(start, tmp_path / "run", {"parallel.tp": 2}, **dropout) as run:
+        loop, asked, logprobs = grpo(run, entropy=True, **options), [], run.logprobs
+        batch = grpo(run, **options)._roll(0)
+        want = logprobs(batch["ids"], options.get("temperature", 1), entropy=True)[1][batch["mask"]]
+        run.logprobs = lambda ids, *rest, **more: asked.append(ids) or logprobs(ids, *rest, **more)
+        assert loop.step().entropy == float(want.mean(dtype=np.float64))
+        assert len(asked) == forwards
+
+
 def test_order_goes_through_all_prompts_and_only_by_its_place():
     whole = order(3, 0, 20, 5)
     assert [sorted(whole[i:i + 5]) for i in range(0, 20, 5)] == [[0, 1, 2, 3, 4]] * 4
