@@ -29,7 +29,8 @@ static json_t *description_begin(const struct exporting *ex)
         json_decref(kept);
     }
     struct ls_tokenizer *tokenizer = NULL;
-    json_t *fresh = json_pack("{s:b}", "use_cache", 1);
+    /* Left out, transformers takes its family's token, which may be beyond the vocabulary. */
+    json_t *fresh = json_pack("{s:b, s:n}", "use_cache", 1, "pad_token_id");
     const struct ls_hf_dropout *each = ls_family_of(ex->config.model.arch)->hf.dropouts;
     for (; each && each->name; each++)
         json_object_set_new(fresh, each->name,

@@ -224,6 +224,15 @@ def test_folders_above_an_export_are_made(recipe, tmp_path):
             run.save_pretrained(tmp_path / "a" / "b" / "model")
 
 
+def test_an_export_says_that_no_token_pads(recipe, tmp_path):
+    """Phi-3's is 32000 otherwise, for which transformers refuses a smaller vocabulary."""
+    keys = {"model": {**recipe["model"], "arch": "phi3", "ffn": 64}}
+    with ls.Run({**recipe, **keys}, progress=False) as run:
+        run.save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["vocab_size"] < 32000 and config["pad_token_id"] is None
+
+
 def test_workers_train_and_what_needs_one_model_is_refused(recipe):
     keys = {"async.mode": "diloco", "async.workers": 2, "async.sync_every": 2}
     with ls.Run(recipe, keys, progress=False) as run:
