@@ -404,7 +404,6 @@ class Run(_Opened):
         self._open("open", _keys.configured(config, keys), on_event)
         self._step = int(self._answer["step"])
         self._ended = bool(self._answer["ended"])
-        self._waits = False
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"step {self._step} of {self.steps}"
@@ -477,7 +476,6 @@ class Run(_Opened):
         """
         session = self._session_open()
         answer = session.ask("step", {"sum": True} if sum else None, self._batch(tokens, targets, weights))
-        self._waits = False
         step = self._made(answer)
         self._bar.step(step, self.steps)
         if self._on_step is not None:
@@ -553,14 +551,12 @@ class Run(_Opened):
             batch.append(array_of("entropy_weights", d, "f4"))
             wanted.append("entropies")
         answer = session.ask("backward", {"sum": True, "temperature": temperature}, batch, wanted)
-        self._waits = True
         out = [np.pad(answer[name], ((0, 0), (1, 0))) for name in wanted]
         return tuple(out) if d_entropies is not None else out[0]
 
     def discard(self) -> None:
         """Gives up the gradient of :meth:`backward`."""
         self._session_open().ask("discard")
-        self._waits = False
 
     def stop(self) -> None:
         """The step under way is the last one. From any thread."""

@@ -679,11 +679,11 @@ static int none_waits(const struct ls_trainer *t, struct ls_error *error)
 {
     if (!t->waiting)
         return LS_OK;
-    return ls_error_set(error, LS_EINVAL,
-                        "the gradient of step %lld waits since ls_trainer_backward: expected "
-                        "ls_trainer_update, which takes that step, or ls_trainer_discard before "
-                        "another one",
-                        (long long)t->state->step + 1);
+    return ls_error_set(
+        error, LS_EINVAL,
+        "the gradient of step %lld waits for its update: expected the update, which "
+        "takes that step, or discard, before another batch",
+        (long long)t->state->step + 1);
 }
 
 int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)

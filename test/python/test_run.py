@@ -502,6 +502,12 @@ def test_what_has_no_log_probability_counts_for_nothing(open_run):
         grads.append(open_run.params["h.0.attn.q.weight"].grad.full())
         open_run.discard()
     np.testing.assert_array_equal(*grads)
+    open_run.backward(ids, d)
+    for call in (lambda: open_run.backward(ids, d), lambda: open_run.step(np.ones((4, 5), int))):
+        with pytest.raises(ls.ArgumentError, match="waits for its update: expected the update, which "
+                                                   "takes that step, or discard"):
+            call()
+    open_run.discard()
     with pytest.raises(ls.ArgumentError, match=r"d_logprobs\[0, 1\] is nan: expected finite"):
         open_run.backward(ids, np.where(np.arange(4) == 1, np.nan, d))
 
