@@ -241,13 +241,14 @@ static void stopped_text(struct launcher *l, double silent_s)
 {
     char name[64];
     launch_job_name(&l->job, name, sizeof name);
-    snprintf(l->frozen, sizeof l->frozen,
-             "nothing was recorded for %.2f s, and %s is stopped (SIGSTOP)", silent_s, name);
+    snprintf(l->frozen, sizeof l->frozen, "nothing was recorded for %.2f s, and %s %s", silent_s,
+             l->job.stopped ? name : "all ranks",
+             l->job.stopped ? "is stopped (SIGSTOP)" : "are stopped (SIGSTOP) or wait for a disk");
 }
 
 /* A job that records nothing for comm.timeout_s may be slow, or mpirun waits for a host that is no
  * more there: it does not notice by itself before TCP gives up. One that is stopped never says how
- * its ranks ended. */
+ * its ranks ended; ranks that are all stopped never say anything. */
 static void silence_judge(struct launcher *l, bool heard)
 {
     double patience_s = l->config->comm.timeout_s;
@@ -256,7 +257,8 @@ static void silence_judge(struct launcher *l, bool heard)
     if (patience_s <= 0 || l->cut_off || l->frozen[0] || ls_now_s() - l->heard_s < patience_s)
         return;
     l->cut_off = launch_hosts_try(&l->hosts, false, l->changed);
-    if (!l->cut_off && l->job.stopped && !is_over(l))
+    bool asks = l->due || *l->launch->asked;
+    if (!l->cut_off && !is_over(l) && (l->job.stopped || launch_job_stuck(&l->job, asks)))
         stopped_text(l, ls_now_s() - l->heard_s);
     l->heard_s = ls_now_s();
     event_hosts(l); /* spares too */
@@ -280,6 +282,16 @@ static void end_judge(struct launcher *l)
              name, patience_s);
     ls_log(l->launch->log, LS_LOG_WARNING, "%s: it is killed", l->frozen);
     l->lingers = true;
+    launch_job_kill(&l->job);
+}
+
+/* A job that was asked to save, and has not ended when its time is over, may hang. */
+static void deadline_judge(struct launcher *l)
+{
+    if (l->frozen[0] || !asked(l) || !launch_deadline_over(&l->deadline))
+        return;
+    snprintf(l->frozen, sizeof l->frozen, "the job has not ended when its time was over");
+    ls_log(l->launch->log, LS_LOG_WARNING, "%s: it is killed", l->frozen);
     launch_job_kill(&l->job);
 }
 
@@ -307,6 +319,7 @@ static void watch(struct launcher *l)
     while (launch_job_look(&l->job)) {
         silence_judge(l, launch_watch_look(&l->watch));
         end_judge(l);
+        deadline_judge(l);
         start_judge(l);
         reached_take(l);
         launch_prom_write(&l->prom, false);

@@ -85,3 +85,8 @@ bool launch_deadline_due(struct launch_deadline *deadline, const struct launch_w
                                                             : deadline->unknown_s);
     return deadline->left_s <= deadline->needed_s;
 }
+
+bool launch_deadline_over(const struct launch_deadline *deadline)
+{
+    return ls_now_s() >= deadline->until_s;
+}

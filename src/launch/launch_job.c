@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ enum {
     DOOMED_S = 2,
     OVER_S = 5,
     CANCEL_S = 10,
+    PARTING_S = 30,
     PARTED_TIMEOUTS = 10
 };
 
@@ -102,7 +104,8 @@ static void add_mpirun(struct line *line, const struct launch_start *start,
     add_number(line, "-n", start->ranks);
 }
 
-/* "a:2,b:2" without the numbers. */
+/* "a:2,b:2" without the numbers. srun is to leave the others alone when a task ends badly: it would
+ * send them SIGTERM, with which they save, and for KillWait nothing else could end the step. */
 static void add_srun(struct line *line, const struct launch_start *start, const char *step)
 {
     char hosts[LAUNCH_HOSTS_TEXT], word[LAUNCH_HOSTS_TEXT + 32], *to = hosts;
@@ -116,7 +119,7 @@ static void add_srun(struct line *line, const struct launch_start *start, const 
             *to++ = *from++;
     }
     *to = '\0';
-    add_all(line, "srun --overlap --overcommit --kill-on-bad-exit=1");
+    add_all(line, "srun --overlap --overcommit --kill-on-bad-exit=0 --wait=0");
     if (start->hosts->interface[0]) {
         snprintf(word, sizeof word, "--mpi=%s", start->hosts->interface);
         add(line, word);
@@ -302,6 +305,20 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
+/* Of tasks that ended badly, which srun names, a signal leaves the others waiting for ever. Those
+ * that ended by themselves do so together. */
+static void tasks_look(struct launch_job *job)
+{
+    for (const char *at = job->said; (at = strstr(at, "srun: error: ")); at++) {
+        size_t length = strcspn(at, "\n");
+        if (!at[length] || !memmem(at, length, ": task", 6))
+            continue;
+        bool itself = memmem(at, length, "Exited with exit code", 21) != NULL;
+        double until_s = ls_now_s() + (itself ? PARTING_S : 0);
+        job->broken_s = job->broken_s > 0 ? fmin(job->broken_s, until_s) : until_s;
+    }
+}
+
 /* Keeps the end of what was said. */
 static void said_add(struct launch_job *job, const char *text, size_t bytes)
 {
@@ -327,6 +344,8 @@ static void said_add(struct launch_job *job, const char *text, size_t bytes)
     /* What mpirun says last, once no process is left. */
     if (job->over_s == 0 && strstr(job->said, "noticed that process rank "))
         job->over_s = ls_now_s();
+    if (job->step[0])
+        tasks_look(job);
 }
 
 /* False: there is nothing, now or for ever. */
@@ -344,6 +363,25 @@ static bool said_pass(struct launch_job *job)
         job->stderr_fd = -1;
     }
     return false;
+}
+
+/* Slurm ends the tasks on all nodes, by the step's name: an srun that is killed leaves them. */
+static void step_cancel(const struct launch_job *job)
+{
+    char steps[65536], name[64], id[64], *save = NULL, *allocation = getenv("SLURM_JOB_ID");
+    char jobs[128];
+    char *const list[] = {"squeue", "--noheader", "--steps", jobs, "--format=%i %j", NULL};
+    char *const cancel[] = {"scancel", "--signal=KILL", id, NULL};
+    if (!allocation)
+        return;
+    snprintf(jobs, sizeof jobs, "--jobs=%s", allocation);
+    if (process_run(list, NULL, steps, sizeof steps, CANCEL_S))
+        return;
+    size_t length = strlen(allocation);
+    for (char *line = strtok_r(steps, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (sscanf(line, "%63s %63s", id, name) == 2 && !strcmp(name, job->step) &&
+            !strncmp(id, allocation, length) && id[length] == '.')
+            process_run(cancel, NULL, NULL, 0, CANCEL_S);
 }
 
 bool launch_job_look(struct launch_job *job)
@@ -380,10 +418,19 @@ bool launch_job_look(struct launch_job *job)
     /* Those that live on leave where they would meet: one that is stopped never does. */
     if (job->parted_s > 0 && ls_now_s() - job->parted_s > job->patience_s)
         launch_job_kill(job);
+    if (job->broken_s > 0 && job->over_s == 0 && ls_now_s() >= job->broken_s) {
+        step_cancel(job);
+        job->over_s = ls_now_s();
+    }
     /* An mpirun whose ranks were killed as they connected to it may wait for a lock of its own. */
     if (job->over_s > 0 && ls_now_s() - job->over_s > OVER_S)
         launch_job_kill(job);
     return true;
+}
+
+bool launch_job_stuck(const struct launch_job *job, bool asked)
+{
+    return process_children_are(job->pid, asked ? "TtD" : "Tt");
 }
 
 bool launch_job_ask(const struct launch_job *job, const char *run, const struct launch_hosts *hosts)
@@ -401,25 +448,6 @@ bool launch_job_ask(const struct launch_job *job, const char *run, const struct 
         return kill(job->pid, SIGUSR1) == 0;
     snprintf(words, sizeof words, "kill -USR1 %ld", pid);
     return launch_hosts_run(hosts, host, words) == 0;
-}
-
-/* An srun that is killed leaves its tasks on other nodes: Slurm ends them, by the step's name. */
-static void step_cancel(const struct launch_job *job)
-{
-    char steps[65536], name[64], id[64], *save = NULL, *allocation = getenv("SLURM_JOB_ID");
-    char jobs[128];
-    char *const list[] = {"squeue", "--noheader", "--steps", jobs, "--format=%i %j", NULL};
-    char *const cancel[] = {"scancel", "--signal=KILL", id, NULL};
-    if (!allocation)
-        return;
-    snprintf(jobs, sizeof jobs, "--jobs=%s", allocation);
-    if (process_run(list, NULL, steps, sizeof steps, CANCEL_S))
-        return;
-    size_t length = strlen(allocation);
-    for (char *line = strtok_r(steps, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-        if (sscanf(line, "%63s %63s", id, name) == 2 && !strcmp(name, job->step) &&
-            !strncmp(id, allocation, length) && id[length] == '.')
-            process_run(cancel, NULL, NULL, 0, CANCEL_S);
 }
 
 void launch_job_name(const struct launch_job *job, char *text, size_t bytes)

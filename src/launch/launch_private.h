@@ -17,6 +17,8 @@ void process_clean(void);
  * nobody reads it), for limit_s seconds at most. Its exit code; -1 where it did not end in time or
  * by itself, 127 where there is no such program. */
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
+/* Whether a process has children, and the states of all, as ps names them, are among these. */
+bool process_children_are(pid_t parent, const char *states);
 /* Kills all children of this process, and theirs as they come to it, until there are none. One that
  * waits for a disk or a device does not die before it has that: after ten seconds, how many are
  * left. */
@@ -101,8 +103,9 @@ struct launch_job {
     int stderr_fd;
     char said[16384]; /* the end of what it wrote to stderr */
     size_t length;
-    double doomed_s;  /* since when a rank has said that the job cannot go on; 0: none has */
-    double over_s;    /* since when mpirun has said that a process ended the job; 0: it has not */
+    double doomed_s; /* since when a rank has said that the job cannot go on; 0: none has */
+    double over_s;   /* since when mpirun or srun has said that a process ended the job; 0: never */
+    double broken_s; /* when a step is ended of which a task ended badly; 0: none has */
     char former[256]; /* who the run's lock named before */
     int code;         /* once it has ended: 128 + n for a signal */
     int left;         /* and processes of it that do not end */
@@ -131,6 +134,9 @@ bool launch_job_look(struct launch_job *job);
  * is not there yet, so ask again. */
 bool launch_job_ask(const struct launch_job *job, const char *run,
                     const struct launch_hosts *hosts);
+/* Whether the ranks are all on this machine and stopped, or, once it was asked to end, wait for a
+ * disk: nobody is left who could say so. */
+bool launch_job_stuck(const struct launch_job *job, bool asked);
 /* "mpirun (process 4711)". */
 void launch_job_name(const struct launch_job *job, char *text, size_t bytes);
 /* Ends it at once, and a step of Slurm on all of its nodes. */
@@ -191,6 +197,8 @@ void launch_deadline_open(struct launch_deadline *deadline, double seconds, bool
  * take: one that has begun ends before the step after which the job saves. While no save is
  * recorded, a tenth of the time that there was, at most five minutes, stands for saves and step. */
 bool launch_deadline_due(struct launch_deadline *deadline, const struct launch_watch *watch);
+/* Whether none is left. */
+bool launch_deadline_over(const struct launch_deadline *deadline);
 
 /* ---- what happened --------------------------------------------------------------------------- */
 

@@ -97,8 +97,8 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
     return child > 0 ? ended(child, until_s) : -1;
 }
 
-/* The parent of a process; 0 where it is gone. */
-static pid_t parent_of(const char *pid)
+/* The parent of a process, and its state; 0 where it is gone. */
+static pid_t parent_of(const char *pid, char *state)
 {
     char path[300], text[512];
     long parent = 0;
@@ -110,12 +110,29 @@ static pid_t parent_of(const char *pid)
     text[length > 0 ? length : 0] = '\0';
     char *after = strrchr(text, ')');
     if (after)
-        sscanf(after + 1, " %*c %ld", &parent);
+        sscanf(after + 1, " %c %ld", state, &parent);
     return (pid_t)parent;
+}
+
+bool process_children_are(pid_t parent, const char *states)
+{
+    int count = 0, others = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        char state = '?';
+        if (atoi(entry->d_name) <= 0 || parent_of(entry->d_name, &state) != parent)
+            continue;
+        count++;
+        others += !strchr(states, state);
+    }
+    if (proc)
+        closedir(proc);
+    return count > 0 && others == 0;
 }
 
 int process_sweep(void)
 {
+    char state;
     double until_s = ls_now_s() + SWEEP_S;
     pid_t self = getpid(), got = 0;
     int left = 0;
@@ -123,7 +140,7 @@ int process_sweep(void)
         DIR *proc = opendir("/proc");
         left = 0;
         for (struct dirent *entry; proc && (entry = readdir(proc));)
-            if (atoi(entry->d_name) > 0 && parent_of(entry->d_name) == self)
+            if (atoi(entry->d_name) > 0 && parent_of(entry->d_name, &state) == self)
                 left += kill((pid_t)atoi(entry->d_name), SIGKILL) == 0;
         if (proc)
             closedir(proc);

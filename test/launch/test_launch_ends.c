@@ -180,6 +180,36 @@ CASE(test_an_mpirun_that_is_stopped)
     assert_int_equal(launched_events(folder, "halts", "done", NULL), 1);
 }
 
+/* No rank is left that could say so, and mpirun waits for them. */
+CASE(test_ranks_that_are_all_stopped)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "[ ! -e all_halted ] || exit 0\ntouch all_halted\n"
+                 "for rank in 0 1; do sh -c 'kill -STOP $$' & done\nwait\n");
+    program_expect_under(
+        enter, "launch " LAUNCHED_KEYS "train.out=all_halt comm.timeout_s=0.1 launch.pause_s=0", 0,
+        "s, and all ranks are stopped (SIGSTOP)");
+    assert_int_equal(launched_events(folder, "all_halt", "failed", "\"kind\": \"late\""), 1);
+    assert_int_equal(launched_events(folder, "all_halt", "done", NULL), 1);
+}
+
+/* It is asked to save, and hears nothing. */
+CASE(test_a_job_that_outlives_its_deadline)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "trap '' TERM USR1\n(kill -STOP $(sh -c 'echo $PPID')) &\nmkfifo deaf\n"
+                 "read -r word < deaf\n");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=outlives launch.deadline_s=0.5",
+                         137, "the job has not ended when its time was over: it is killed");
+    assert_int_equal(launched_events(folder, "outlives", "deadline", NULL), 1);
+    assert_int_equal(launched_events(folder, "outlives", "start", NULL), 1);
+    assert_int_equal(launched_events(folder, "outlives", "stopped", NULL), 1);
+}
+
 /* The second start follows the first at once, the third after a pause. */
 CASE(test_starts_that_fail_at_once)
 {
