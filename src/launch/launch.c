@@ -40,6 +40,7 @@ struct launcher {
     int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
     int64_t doubted;        /* the step before the newest one that was not finite; -1: none was */
     int64_t failures;       /* in a row, without getting further */
+    bool full;              /* starts fail, because the disk has no room; that was said */
     double busy_s;          /* since when ranks of an earlier start hold the run; 0: none do */
     bool grows;             /* hosts came back while this start goes on */
     bool resized;           /* this start was asked to end, for a larger layout */
@@ -324,6 +325,7 @@ static void watch(struct launcher *l)
         reached_take(l);
         launch_prom_write(&l->prom, false);
         l->busy_s = l->watch.started ? 0 : l->busy_s;
+        l->full &= !l->watch.started;
         if (l->watch.stepped && l->fault_s > 0 && l->watch.step > l->fault_step)
             event_going_on(l);
         if (*l->launch->asked > 1)
@@ -438,6 +440,26 @@ static void failing_await(struct launcher *l)
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
 }
 
+/* A run goes on while its disk is full, but each start has to write to it first. One that comes
+ * after a failure waits for room. False: the disk is not why it failed. */
+static bool full_await(struct launcher *l, const char *text)
+{
+    if (l->starts == 1 || l->watch.started || l->job.code != ls_exit_code(LS_ENOSPC))
+        return false;
+    if (!l->full) {
+        struct ls_jsonl *m = event(l, "disk_full");
+        ls_jsonl_string(m, "text", text);
+        launch_events_end(&l->events);
+        ls_log(l->launch->log, LS_LOG_WARNING,
+               "%s: make room; until there is, the job is started again every %g s "
+               "(launch.pause_s), and then goes on from the newest snapshot or checkpoint",
+               text, l->config->launch.pause_s);
+    }
+    l->full = true;
+    failing_await(l);
+    return true;
+}
+
 /* Ranks of a launcher that was killed end by themselves: those of this host are waited for before
  * the first start, which they would make fail. */
 static void lost_await(struct launcher *l)
@@ -480,6 +502,9 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
     } else if (l->job.code == ls_exit_code(LS_EBUSY) && !first && busy_await(l)) {
+        *code = ls_exit_code(LS_ESTOPPED);
+        *over = false;
+    } else if (full_await(l, text)) {
         *code = ls_exit_code(LS_ESTOPPED);
         *over = false;
     } else {

@@ -210,6 +210,26 @@ CASE(test_a_job_that_outlives_its_deadline)
     assert_int_equal(launched_events(folder, "outlives", "stopped", NULL), 1);
 }
 
+/* The first start records that it began; the next two find no room for that. */
+CASE(test_a_disk_that_is_full_for_a_while)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "echo >> crowd\ncase $(wc -l < crowd) in\n"
+                 "1) echo '{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}' > "
+                 "crowded/metrics.jsonl; exit 137 ;;\n"
+                 "2|3) echo 'lockstep train: no space left' >&2; exit 17 ;;\nesac\n");
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS "train.out=crowded launch.pause_s=0 "
+                         "launch.retries=1",
+                         0, "no space left: make room");
+    assert_int_equal(launched_events(folder, "crowded", "start", NULL), 4);
+    assert_int_equal(launched_events(folder, "crowded", "failed", NULL), 1);
+    assert_int_equal(launched_events(folder, "crowded", "disk_full", "no space left"), 1);
+    assert_int_equal(launched_events(folder, "crowded", "done", NULL), 1);
+}
+
 /* The second start follows the first at once, the third after a pause. */
 CASE(test_starts_that_fail_at_once)
 {
