@@ -53,7 +53,7 @@ ifneq ($(SANITIZE),)
 CFLAGS_BASE += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
 LDFLAGS_BASE := -fsanitize=$(SANITIZE)
 endif
-LDLIBS := $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null) -ldnnl -lisal -lm -pthread -fopenmp
+LDLIBS := $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null) -lisal -lm -pthread -fopenmp
 LDLIBS_ALONE := $(LDLIBS)
 ifeq ($(MPI),1)
 CFLAGS_BASE += -DLS_WITH_MPI=1 $(shell pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null)

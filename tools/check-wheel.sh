@@ -35,6 +35,10 @@ mv "$folder/libfyaml.so.0" "$site/lockstep/_native/"
 
 alone() { (cd "$folder" && env -i HOME="$folder" LANG=C.UTF-8 "$folder/env/bin/python" "$@"); }
 alone -m lockstep --version
+# So is the library that it loads by itself.
+alone -c 'import os, lockstep.__main__ as main; os.environ["LD_DEBUG"] = "files"; main.main()' doctor \
+    >"$folder/doctor" 2>&1
+grep -q "_native/.*libdnnl.so" "$folder/doctor" || { echo "doctor did not load the oneDNN of the wheel" >&2; exit 1; }
 alone - <<'END'
 import sys
 import lockstep as ls

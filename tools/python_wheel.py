@@ -66,6 +66,7 @@ ENTRY_POINTS = "[console_scripts]\nlockstep = lockstep.__main__:main\n"
 # What every manylinux platform promises (PEP 600), of what a C or C++ library may need.
 PROMISED = re.compile(r"(ld-linux.*|lib(c|m|mvec|dl|rt|pthread|util|resolv|nsl|anl|gcc_s|stdc\+\+|z|"
                       r"expat))\.so(\.\d+)?$")
+LOADED = ["libdnnl.so.2"]  # by the library itself, when it measures
 MPI = re.compile(r"lib(mpi|pmpi|mpich)\b")
 # Headers of libraries without a file of pkg-config.
 HEADERS = {"dnnl.h": "oneDNN", "isa-l.h": "ISA-L"}
@@ -139,22 +140,26 @@ def places(path, environment=None):
     return {name: pathlib.Path(where) for name, where in found}
 
 
-def foreign(packaged):
+def foreign(packaged, compiler):
     """name -> path of the libraries to put beside ours: all that they need, and these in turn."""
     at = places(packaged / LIBRARY)
     at.update(places(packaged / "lockstep"))
     ours = {path.name for path in packaged.iterdir()}
-    found, open_ = {}, [packaged / LIBRARY, packaged / "lockstep"]
-    while open_:
-        for name in needed(open_.pop()):
-            if name in found or name in ours or PROMISED.match(name):
-                continue
-            if MPI.match(name):
-                raise Refused(f"{packaged} needs {name}: expected a build without MPI (make wheel)")
-            if name not in at:
-                raise Refused(f"{name} is needed and was not found: is its package installed?")
-            found[name] = at[name].resolve()
-            open_.append(found[name])
+    for name in LOADED:
+        where = pathlib.Path(run(*compiler.split(), f"-print-file-name={name}").strip())
+        if where.is_absolute():  # otherwise it was not found
+            at.update({name: where, **places(where)})
+    found, asked = {}, [*LOADED, *needed(packaged / LIBRARY), *needed(packaged / "lockstep")]
+    while asked:
+        name = asked.pop()
+        if name in found or name in ours or PROMISED.match(name):
+            continue
+        if MPI.match(name):
+            raise Refused(f"{packaged} needs {name}: expected a build without MPI (make wheel)")
+        if name not in at:
+            raise Refused(f"{name} is needed and was not found: is its package installed?")
+        found[name] = at[name].resolve()
+        asked += needed(found[name])
     return found
 
 
@@ -200,10 +205,10 @@ def native_files(packaged):
             for path in sorted(packaged.rglob("*")) if path.is_file()}
 
 
-def foreign_files(packaged, info):
+def foreign_files(packaged, compiler, info):
     """The libraries beside ours, and their licences."""
     files = {}
-    for name, path in sorted(foreign(packaged).items()):
+    for name, path in sorted(foreign(packaged, compiler).items()):
         files[f"{NATIVE}/{name}"] = path.read_bytes()
         package, text = licence(path)
         files[f"{info}/licenses/{package}/copyright"] = text
@@ -267,7 +272,7 @@ def manylinux_wheel(folder, packaged):
     version = known["version"]
     tag = f"py3-none-manylinux_{glibc()}_{machine(known['compiler'])}"
     files = {**python_files(), **native_files(packaged)}
-    files.update(foreign_files(packaged, f"lockstep-{version}.dist-info"))
+    files.update(foreign_files(packaged, known["compiler"], f"lockstep-{version}.dist-info"))
     return wheel_write(folder, version, tag, files)
 
 

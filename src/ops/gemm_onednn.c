@@ -129,6 +129,10 @@ int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm_peak: dtype is %s: expected F32, BF16 or F16",
                             ls_dtype_name(dtype));
+    if (!dnnl_version())
+        return ls_error_set(error, LS_ENOTSUP,
+                            "oneDNN, which measures this machine's rate, cannot be loaded: install "
+                            "libdnnl2, or set LOCKSTEP_PEAK_FLOPS to the rate, such as 2e11");
     dnnl_status_t status = dnnl_success;
     double bf16 = 0, f32 = 0;
     if (dtype == LS_BF16)

@@ -150,6 +150,21 @@ CASE(test_doctor)
         assert_non_null(strstr(output, words[i]));
 }
 
+/* oneDNN is loaded to measure, never at a start. */
+CASE(test_without_onednn)
+{
+    static const char before[] = "d=$(mktemp -d); trap 'rm -r $d' EXIT; touch $d/libdnnl.so.2;"
+                                 "LD_LIBRARY_PATH=$d LOCKSTEP_PEAK_FLOPS=";
+    static char output[PROGRAM_OUTPUT_BYTES];
+    program_expect_under(before, "--version", 0, "numerics.version");
+    program_expect_under(before, "doctor", ls_exit_code(LS_ENOTSUP),
+                         "cannot be loaded: install libdnnl2, or set LOCKSTEP_PEAK_FLOPS");
+    assert_int_equal(program_run("LOCKSTEP_PEAK_FLOPS=1e12 LD_DEBUG=files", "doctor", output), 0);
+    assert_null(strstr(output, "libdnnl"));
+    assert_int_equal(program_run("LOCKSTEP_PEAK_FLOPS= LD_DEBUG=files", "doctor", output), 0);
+    assert_non_null(strstr(output, "libdnnl"));
+}
+
 CASE(test_doctor_sees_what_is_wrong)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
