@@ -338,7 +338,8 @@ check-built: all tests examples
 check-%: deps
 	$(AGAIN) check-module MODULE=$*
 # make tested TESTED="base/% comm/test_thread": builds some programs; run-tested runs them.
-SOME_TESTS = $(filter $(addprefix $(BUILD)/test/,$(TESTED)),$(TESTS))
+SOME_TESTS = $(sort $(foreach word,$(TESTED),$(or $(filter $(BUILD)/test/$(word),$(TESTS)),\
+	$(error TESTED = $(word): no program of test/ has this name: expected base/test_file or base/%))))
 tested: $(SOME_TESTS)
 run-tested: tested
 	@CHECK=$(CHECK) ISA_TESTS= $(RUN_TESTS) $(SOME_TESTS)
@@ -386,6 +387,7 @@ what-fits: all
 tidy:
 	@tools/tidy.py
 	@tools/run-tests.py --self-test
+	@! $(MAKE) -n TESTED='base/% base/none' tested >/dev/null 2>&1 || { echo 'TESTED=base/none: not refused' >&2; exit 1; }
 	@tools/check-docs.py --self-test
 	@tools/soak.py --self-test
 	@tools/check-docs.py
