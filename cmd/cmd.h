@@ -73,7 +73,7 @@ struct cmd_args {
  * than its words_max words. */
 int cmd_args_read(struct cmd_args *args, const struct cmd_page *page, int argc, char **argv,
                   struct ls_error *error);
-/* The option's value, NULL where it was not given. */
+/* The option's value, NULL if it was not given. */
 const char *cmd_args_value(const struct cmd_args *args, const char *option);
 bool cmd_args_given(const struct cmd_args *args, const char *option);
 /* *out = the value as a number within [min, max]; left as it is where the option was not given.

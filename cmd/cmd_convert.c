@@ -144,7 +144,7 @@ static void print_keys(enum ls_convert_project project)
     }
 }
 
-/* A file, where there is one of that name; of Megatron else the arguments themselves. */
+/* A file, if there is one of that name; of Megatron else the arguments themselves. */
 static int convert(struct ls_convert *result, enum ls_convert_project project,
                    const struct cmd_args *args, const char *source,
                    const struct ls_convert_options *options, struct ls_error *error)

@@ -105,7 +105,7 @@ static void print_caches(hwloc_topology_t topology)
     }
 }
 
-/* The CPU time that a control group grants, in cores; 0 where there is no bound. */
+/* The CPU time that a control group grants, in cores; 0 if there is no bound. */
 static double quota_cores(void)
 {
     char line[128];
@@ -285,7 +285,8 @@ static void doctor_speed(struct doctor *doctor)
         ops.arithmetic = ls_arithmetic_fastest(ops.isa, dtypes[i]);
         status = ls_gemm_peak(&ops, dtypes[i], &rate, &error);
         if (status)
-            doctor_problem(doctor, error.text, "unset ONEDNN_* variables; see the oneDNN manual");
+            doctor_problem(doctor, error.text,
+                           status == LS_ENOTSUP ? "install libdnnl2" : "unset ONEDNN_* variables");
         else
             doctor_row(dtypes[i] == LS_F32 ? "fp32" : "bf16", "%.0f GFLOP/s", rate / 1e9);
     }
@@ -293,7 +294,7 @@ static void doctor_speed(struct doctor *doctor)
 }
 
 #ifdef LS_WITH_MPI
-/* Where PATH finds a program; false where it does not. */
+/* Where PATH finds a program; false if it does not. */
 static bool find_program(const char *name, char *path, size_t bytes)
 {
     const char *folders = getenv("PATH");

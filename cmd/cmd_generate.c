@@ -242,7 +242,7 @@ static void report_print(const struct ls_generation_report *report)
     fputc('\n', stderr);
 }
 
-/* A single prompt is shown as it comes; lines are written where there are several, or more than
+/* A single prompt is shown as it comes; lines are written if there are several, or more than
  * text. */
 static int generate(struct generating *g, bool first, struct ls_error *error)
 {

@@ -26,7 +26,7 @@ static int64_t tiles_most(const struct ls_search_options *options)
     return tiles > 1 ? tiles : 0;
 }
 
-/* The best plan of the same search with sequences in tiles; false where there is none. */
+/* The best plan of the same search with sequences in tiles; false if there is none. */
 static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
                          struct ls_search_plan *plan)
 {

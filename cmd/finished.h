@@ -10,7 +10,7 @@
 struct finished_job {
     enum ls_finished_use use;
     const struct cmd_args *args;
-    const char *data; /* the word that is no key: NULL where there is none */
+    const char *data; /* the word that is no key: NULL if there is none */
     const char *keys[CMD_WORDS_MAX + 1];
     int key_count;
     struct ls_config config;

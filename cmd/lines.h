@@ -22,7 +22,7 @@ int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *e
 void cmd_lines_begin(struct cmd_lines *lines);
 void cmd_lines_int(struct cmd_lines *lines, const char *key, int64_t value);
 void cmd_lines_bool(struct cmd_lines *lines, const char *key, bool value);
-/* 17 digits; null where value is not finite. */
+/* 17 digits; null if value is not finite. */
 void cmd_lines_double(struct cmd_lines *lines, const char *key, double value);
 /* What is not UTF-8 becomes U+FFFD. */
 void cmd_lines_text(struct cmd_lines *lines, const char *key, const char *bytes, size_t count);

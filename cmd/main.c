@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "bench ops" of `lockstep bench ops ...`, "" where there is no second word. */
+/* "bench ops" of `lockstep bench ops ...`, "" if there is no second word. */
 static void two_words(int argc, char **argv, char *name, size_t bytes)
 {
     name[0] = '\0';

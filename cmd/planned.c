@@ -10,7 +10,7 @@
 
 /* ---- larger leaves --------------------------------------------------------------------------- */
 
-/* The step with leaves of that many sequences; 0 where the recipe does not admit them, or they do
+/* The step with leaves of that many sequences; 0 if the recipe does not admit them, or they do
  * not fit into memory. */
 static double step_of(const struct ls_search_options *options, const struct ls_config *config,
                       int64_t leaf)

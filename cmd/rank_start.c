@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The operations of the ranks, where no run directory took them. */
+/* The operations of the ranks, if no run directory took them. */
 static void operations_print(struct ls_comm *world)
 {
     if (ls_comm_size(world) > 1 && ls_comm_dump_claim(world))

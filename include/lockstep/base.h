@@ -82,7 +82,7 @@ void ls_panic(const char *file, int line, const char *format, ...)
 
 /* ---- text from outside ---------------------------------------------------------------------- */
 
-/* Bytes of the well-formed UTF-8 character at the start of text[bytes], 0 where there is none
+/* Bytes of the well-formed UTF-8 character at the start of text[bytes], 0 if there is none
  * (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF). */
 size_t ls_utf8_character(const char *text, size_t bytes);
 /* out[out_bytes], terminated = text[bytes] as it may be shown: what a terminal would obey (C0 and
@@ -96,7 +96,7 @@ size_t ls_escape(const char *text, size_t bytes, const char *keep, char *out, si
 void ls_string_add(char *text, size_t bytes, const char *between, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The candidate that was probably meant: at most a third of the longer word's letters are wrong, or
- * the candidate begins with word (3 letters or more). NULL where none is so near. */
+ * the candidate begins with word (3 letters or more). NULL if none is so near. */
 const char *ls_nearest(const char *word, const char *const *candidates, size_t count);
 /* "; did you mean NEAR?", or otherwise if near is NULL. */
 struct ls_meant {
@@ -213,7 +213,7 @@ static inline ls_half ls_f32_to_half(enum ls_dtype dtype, float x)
 bool ls_size_mul(size_t a, size_t b, size_t *out);
 bool ls_size_add(size_t a, size_t b, size_t *out);
 /* Room for one more element behind count in *list (of any pointer type, NULL at first), which has
- * room for *room of `bytes` each; it doubles. False, and as before, where there is no memory. */
+ * room for *room of `bytes` each; it doubles. False, and as before, if there is no memory. */
 bool ls_list_grow(void *list, int64_t count, int64_t *room, size_t bytes);
 /* The same of bytes, which need room for `need` of them and have it for *room; it grows by half. */
 bool ls_bytes_grow(void *bytes, size_t need, size_t *room);
@@ -351,7 +351,7 @@ double ls_now_s(void);
 struct ls_progress {
     uint64_t word, reads_since, read_bytes;
 };
-/* The calling thread gets on. Does nothing where nobody asked (ls_progress_keep). */
+/* The calling thread gets on. Does nothing if nobody asked (ls_progress_keep). */
 void ls_progress(void);
 /* The calling thread begins to read something large, has read so much more of it, or is done: one
  * that waits for its rank in vain says how much that was. The second is ls_progress too. */

@@ -59,7 +59,7 @@ enum { LS_CHAT_TEMPLATE_BYTES_MAX = 1 << 20 };
  * taken and, for a conversation whose `tools` are not null, the one named "tool_use"
  * (LS_CHAT_TOOLS_FILE beside chat_template.jinja). file, unless NULL, holds the template in place
  * of these; then directory may be NULL or have no tokenizer_config.json. LS_EDATA for a template or
- * a file that cannot be taken, and where there is no template. */
+ * a file that cannot be taken, and if there is no template. */
 int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                  struct ls_error *error);
 /* The same from a template's text. tokens: a JSON object such as {"bos_token": "<s>"}, or NULL.
@@ -76,7 +76,7 @@ int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *er
  * `tools`, `documents` and the members of `chat_template_kwargs` are variables too, as in
  * transformers. *text becomes what the template prints, one part for each stretch that counts or
  * does not; what lies in {% generation %} counts. generation_prompt: ends where the model is to
- * answer. LS_EDATA where the conversation is no such object, or the template fails. */
+ * answer. LS_EDATA if the conversation is no such object, or the template fails. */
 int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t bytes,
                    bool generation_prompt, struct ls_chat_text *text, struct ls_error *error);
 
@@ -88,7 +88,7 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
  * prompt) to the end of its message. A conversation is one text where each turn, rendered with the
  * messages before it, is how the whole begins. Where a template shows earlier turns in another way
  * (without their reasoning, say), each turn is a text of its own: what the model sees when it
- * answers. LS_EDATA where no turn is the assistant's, or a prompt is not how its turn begins, or
+ * answers. LS_EDATA if no turn is the assistant's, or a prompt is not how its turn begins, or
  * turns that have to be rendered one by one take too long. */
 int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_t bytes,
                      struct ls_chat_text *text, struct ls_error *error);

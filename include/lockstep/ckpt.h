@@ -131,15 +131,15 @@ struct ls_checkpoint_state {
     bool fresh; /* weights that come from elsewhere, of step 0: there is no optimizer state, and of
                  * the recipe only the model counts */
     int64_t step, samples, tokens;  /* done; consumed */
-    double loss_scale;              /* 1 where none is used */
-    int64_t good_steps, hysteresis; /* of a dynamic one (lockstep/optim/loss_scale.h); 0 where
+    double loss_scale;              /* 1 if none is used */
+    int64_t good_steps, hysteresis; /* of a dynamic one (lockstep/optim/loss_scale.h); 0 if
                                      * the file does not say */
     const char *recipe_digest;      /* of the recipe's keys */
     const char *recipe;             /* the resolved recipe, as text */
     const char *fingerprint;        /* numerics.version, instruction set, compiler, commit */
-    const char *hash;               /* state hash, hexadecimal; "" where not computed */
-    const char *layout;             /* for people: which one wrote it; NULL or "" where not known */
-    int64_t start;                  /* ls_run_token.start of who wrote it; 0 where not known */
+    const char *hash;               /* state hash, hexadecimal; "" if not computed */
+    const char *layout;             /* for people: which one wrote it; NULL or "" if not known */
+    int64_t start;                  /* ls_run_token.start of who wrote it; 0 if not known */
 };
 enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
 
@@ -154,10 +154,10 @@ struct ls_tensor_box {
  * off may still have, can name no checkpoint there. */
 struct ls_run_token {
     char run[33];  /* hexadecimal, drawn at the first start: another one in another run of the same
-                    * path, and in a copy of the folder; "" where there is none */
+                    * path, and in a copy of the folder; "" if there is none */
     int64_t start; /* counted from 1; 0: there is none */
 };
-/* Who has the run's lock, once a start. Errors of files; LS_ECKPT where the file says nothing. */
+/* Who has the run's lock, once a start. Errors of files; LS_ECKPT if the file says nothing. */
 int ls_run_token_take(const char *directory, struct ls_run_token *token, struct ls_error *error);
 int ls_run_token_read(const char *directory, struct ls_run_token *token, struct ls_error *error);
 int ls_run_token_write(const char *directory, const struct ls_run_token *token,
@@ -178,7 +178,7 @@ enum ls_checkpoint_place {
  * exists. spare: the step of a checkpoint there that is not wanted any more, and that nobody reads:
  * its files are written over, so that a file system in memory takes no new pages; -1: there is
  * none. After a failure, which all ranks have, *out is NULL. fault, each rank's own, may be NULL.
- * Commit is LS_EBUSY where state->start is not 0, and not that of run_directory's ls_run_token. */
+ * Commit is LS_EBUSY if state->start is not 0, and not that of run_directory's ls_run_token. */
 struct ls_checkpoint_writer;
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
                               const struct ls_checkpoint_state *state, int64_t spare,
@@ -208,7 +208,7 @@ void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);
  * rank go to the next `copies` machines too, as far as there are others. */
 int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t copies,
                                    struct ls_error *error);
-/* Collective. status: how this rank fared since open. Where all are LS_OK, rank 0 writes the
+/* Collective. status: how this rank fared since open. If all are LS_OK, rank 0 writes the
  * manifest and gives the directory its name; a checkpoint of the same step is replaced. Otherwise
  * nothing is left, and all ranks have the error of the lowest that failed. Frees the writer. */
 int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
@@ -272,7 +272,7 @@ int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_direct
 /* Collective over comm, of ranks that each opened a checkpoint; NULL: one rank alone. Loads it by
  * load, which reads what this rank needs. If a rank finds damage, all close it and load the next
  * older one of the run, with the same warning. status: how this rank's opening went; *checkpoint
- * may be NULL, with success, on all ranks. LS_ECKPT where no older one is sound or the checkpoint
+ * may be NULL, with success, on all ranks. LS_ECKPT if no older one is sound or the checkpoint
  * was chosen by name, then *checkpoint is NULL; and where ranks opened different steps. */
 typedef int ls_checkpoint_loader(void *user, struct ls_checkpoint *checkpoint,
                                  struct ls_error *error);
@@ -288,7 +288,7 @@ void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, in
                         bool *needed);
 /* Collective. The newest checkpoint of a step above `than` that the machines have together, each in
  * its own folder (LS_CKPT_EACH_MACHINE; the paths may differ): what a machine's ranks need and it
- * lacks is brought there, and verified. *out is NULL, with success, where there is none; what is
+ * lacks is brought there, and verified. *out is NULL, with success, if there is none; what is
  * passed over is a warning in log. Errors of needs, but for damage, are the caller's. Files that
  * this machine lacks are only missed when they are read. */
 int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
@@ -320,7 +320,7 @@ int ls_checkpoint_each(const char *run_directory, ls_checkpoint_looker *look, vo
  * out. */
 int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
                        struct ls_error *error);
-/* *count = the checkpoints of a run, also those that cannot be read; 0 where there is no run. */
+/* *count = the checkpoints of a run, also those that cannot be read; 0 if there is no run. */
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error);
 /* The directory of a run's checkpoint of that step, which need not be there. */
 int ls_checkpoint_path(char path[PATH_MAX], const char *run_directory, int64_t step,
@@ -334,7 +334,7 @@ struct ls_checkpoint_best {
     double loss;       /* its validation loss */
     int64_t sequences; /* over which that was taken */
 };
-/* *found is false where the run has no such file, or its checkpoint is gone. */
+/* *found is false if the run has no such file, or its checkpoint is gone. */
 int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,
                             struct ls_error *error);
 /* Written aside and renamed. The checkpoint is there already. */

@@ -35,7 +35,7 @@
  * and call site), and where the late rank is. See "who is late" below.
  *
  * Progress: thread ranks read and write each other's buffers; whoever waits does the work, and
- * helper threads (at most one a core, asleep when idle) do it where nobody waits. Over MPI the
+ * helper threads (at most one a core, asleep when idle) do it if nobody waits. Over MPI the
  * caller drives what it waits for, and one thread a process, started with the first non-blocking
  * operation, drives the rest; MPI_THREAD_SERIALIZED is asked for. Memory is taken when a
  * communicator is made and with the first sum over MPI, not later.
@@ -72,22 +72,22 @@ void ls_world_free(struct ls_world *world);
 int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
                        struct ls_error *error);
 /* Runs body(comm, user) in size threads, each with its world communicator (borrowed); returns the
- * first failure by rank (its text prefixed with the rank, where there are several), where one that
+ * first failure by rank (its text prefixed with the rank, if there are several), if one that
  * only reports that a peer left comes after those that do not. A rank whose body fails makes the
- * others' pending operations fail rather than hang. Where some rank has failed and timeouts are set
+ * others' pending operations fail rather than hang. If some rank has failed and timeouts are set
  * (ls_comm_set_timeout), a rank that for twice the longest of them has neither returned nor got on
  * (ls_progress) is given up, and the text says so: its thread goes on, with user and whatever else
  * it was given, so end the process soon. Local to the calling process. */
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
- * used. LS_ENOTSUP where the build has no MPI. */
+ * used. LS_ENOTSUP if the build has no MPI. */
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
 /* Local. What a communicator over MPI of so many ranks allocates for its first sum, and keeps. */
 int64_t ls_comm_mpi_sum_bytes(int ranks);
-/* True where this process was started by an MPI launcher or srun (doc/mpi.md). */
+/* True if this process was started by an MPI launcher or srun (doc/mpi.md). */
 bool ls_mpi_launched(void);
-/* This process's rank as the launcher says, before MPI begins; -1 where it does not say. */
+/* This process's rank as the launcher says, before MPI begins; -1 if it does not say. */
 int ls_mpi_launched_rank(void);
 /* Whether Open MPI was told to let the other processes live when one dies (orte_enable_recovery,
  * as `lockstep launch` does for workers that need not wait for each other). A wait for a process
@@ -101,7 +101,7 @@ int ls_comm_lost(const struct ls_comm *comm, int first, int count);
 /* Local. This rank is about to end, but only because that rank of the group has ended. */
 void ls_comm_leave(struct ls_comm *comm, int lost);
 /* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
- * an srun the most that one has. 0 where it does not say. */
+ * an srun the most that one has. 0 if it does not say. */
 int ls_mpi_machine_ranks(void);
 /* Collective over all processes. Ends MPI if ls_comm_mpi_new began it; call last, with all
  * communicators freed. */
@@ -126,7 +126,7 @@ int ls_comm_machine_ranks(const struct ls_comm *comm);
 bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank);
 /* Whether this rank is the first of the communicator's on its machine. */
 bool ls_comm_first_on_machine(const struct ls_comm *comm);
-/* "rank 2", or "rank 2 on host node1" where there are several. */
+/* "rank 2", or "rank 2 on host node1" if there are several. */
 struct ls_rank_text {
     char text[112];
 };
@@ -314,7 +314,7 @@ int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dty
 /* What is submitted behind it comes after the operation's end; the request is then empty. An empty
  * request is LS_OK at once. */
 int ls_wait(struct ls_request *request, struct ls_error *error);
-/* Local. True where ls_wait would not block; false as long as its queue runs commands late. */
+/* Local. True if ls_wait would not block; false as long as its queue runs commands late. */
 bool ls_test(struct ls_request *request);
 
 /* An operation, apart from where it reads and writes. */

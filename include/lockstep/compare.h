@@ -36,11 +36,11 @@ int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t
 /* Local. The same on as many thread ranks as the layout has. */
 int ls_proof_threads(const struct ls_config *config, int64_t steps, struct ls_proof *proof,
                      struct ls_error *error);
-/* The first step (counted from 1) at which two proofs differ, 0 where they are equal. */
+/* The first step (counted from 1) at which two proofs differ, 0 if they are equal. */
 int64_t ls_proof_differs(const struct ls_proof *a, const struct ls_proof *b, int64_t steps);
 /* Local. Runs both layouts again on thread ranks, up to step, and names the first tensor in which
  * that step differs: outputs of layers ascending, gradients descending, gradients of parameters;
- * "the update" where none does. */
+ * "the update" if none does. */
 int ls_proof_trace(const struct ls_config *a, const struct ls_config *b, int64_t step, char *name,
                    size_t bytes, struct ls_error *error);
 
@@ -79,12 +79,12 @@ struct ls_draw {
 };
 /* *drawn = config in an admissible layout of several ranks, drawn at random; keys that mean nothing
  * in it have their default. Where rows are kept, only the others are drawn. The same for the same
- * numbers. config is resolved. False where none was found. */
+ * numbers. config is resolved. False if none was found. */
 bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
                     struct ls_config *drawn);
-/* values[row] = the index of the value that config's layout has, -1 where it is none of the row's;
+/* values[row] = the index of the value that config's layout has, -1 if it is none of the row's;
  * keys that mean nothing in it count as the first.
- * False where config's layout is not admissible. */
+ * False if config's layout is not admissible. */
 bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX]);
 
 /* How often each value, and each pair of rows, was drawn. A pair of rows counts where neither has
@@ -98,7 +98,7 @@ struct ls_draw_cover {
 };
 void ls_draw_cover_add(struct ls_draw_cover *cover, const int values[LS_DRAW_ROWS_MAX]);
 /* Asks of draw what was never drawn and is not known to be impossible: a pair of rows, then a
- * value. False where nothing is left. */
+ * value. False if nothing is left. */
 bool ls_draw_cover_ask(const struct ls_draw_cover *cover, struct ls_draw *draw);
 /* What draw asks for was searched for, and no recipe admits it. */
 void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw *draw);
@@ -108,7 +108,7 @@ void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file);
 
 /* *drawn = one of recipes[count] in a layout as draw says: what the layouts added to cover do not
  * have is asked for first, the rest is by chance; draw asks for nothing itself. What no recipe
- * admits is noted in cover, and the layout drawn is added. Returns the recipe, or -1 where none
+ * admits is noted in cover, and the layout drawn is added. Returns the recipe, or -1 if none
  * admits a layout of several ranks. */
 int ls_compare_draw(const struct ls_config *recipes, int count, const struct ls_draw *draw,
                     struct ls_draw_cover *cover, struct ls_config *drawn);
@@ -149,7 +149,7 @@ struct ls_run_record {
 int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
                        struct ls_error *error);
 void ls_run_record_release(struct ls_run_record *record);
-/* The step's record, NULL where there is none. */
+/* The step's record, NULL if there is none. */
 const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *record, int64_t step);
 
 struct ls_run_difference {
@@ -177,12 +177,12 @@ struct ls_rerun;
 /* Trains config on as many thread ranks as its layout has, from a checkpoint directory (NULL or "":
  * from the start) to step `last`, and keeps the loss and the hash of every step, and of steps from
  * tensors_from on the digests of all tensors: outputs of layers, gradients of their inputs,
- * gradients of parameters. Errors are those of a trainer; LS_EINVAL where the checkpoint is not
+ * gradients of parameters. Errors are those of a trainer; LS_EINVAL if the checkpoint is not
  * before `last`. */
 int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t tensors_from,
                  int64_t last, struct ls_rerun **out, struct ls_error *error);
 void ls_rerun_free(struct ls_rerun *rerun); /* NULL is allowed */
-/* What a step gave; NULL where it was not run. */
+/* What a step gave; NULL if it was not run. */
 const struct ls_proof *ls_rerun_proof(const struct ls_rerun *rerun, int64_t step);
 /* A rerun of a run beside what the run recorded. */
 struct ls_rerun_check {
@@ -194,9 +194,9 @@ struct ls_rerun_check {
 /* Compares the bits of steps from to to, as far as they were recorded and computed. */
 void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *record, int64_t from,
                     int64_t to, struct ls_rerun_check *check);
-/* The first step in which two reruns differ, 0 where none does. name: the first tensor of that
- * step, in the order in which a step makes them; "the loss" or "the update" where none of them
- * differs, and "" where no tensors were kept. */
+/* The first step in which two reruns differ, 0 if none does. name: the first tensor of that
+ * step, in the order in which a step makes them; "the loss" or "the update" if none of them
+ * differs, and "" if no tensors were kept. */
 int64_t ls_rerun_differs(const struct ls_rerun *a, const struct ls_rerun *b, char *name,
                          size_t bytes);
 

@@ -336,7 +336,7 @@ enum { LS_CONFIG_HELP_BYTES = 2048 };
 void ls_config_key_help(const struct ls_config_key *key, char text[LS_CONFIG_HELP_BYTES]);
 /* Names of the presets, index 0, 1, ...; NULL past the last. */
 const char *ls_config_preset_name(int index);
-/* LS_ECONFIG, with the nearest name, where there is no such preset. */
+/* LS_ECONFIG, with the nearest name, if there is no such preset. */
 int ls_config_preset_check(const char *name, struct ls_error *error);
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -352,13 +352,13 @@ int ls_config_set(struct ls_config *config, const char *assignment, struct ls_er
 
 /* Fills what is automatic and checks every combination that has nothing to do with the layout.
  * Where tiles, leaves and batch do not fit each other, the text ends with the nearest values that
- * do, in a layout that works. tokenizer_vocab: the tokenizer's tokens, 0 where there is none (then
+ * do, in a layout that works. tokenizer_vocab: the tokenizer's tokens, 0 if there is none (then
  * model.vocab must be given). Fills config->model; resolving twice changes nothing. data.train may
  * be empty: the trainer asks for it with ls_config_require. */
 int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error);
 /* train.out, where it is empty, as ls_config_resolve names it: runs/demo for configs/demo.yaml. */
 void ls_config_name_out(struct ls_config *config);
-/* LS_ECONFIG where the text key of that name is empty. */
+/* LS_ECONFIG if the text key of that name is empty. */
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error);
 /* Whether a file, the command line or a model gave the key of that name, which there is. */
 bool ls_config_is_given(const struct ls_config *config, const char *name);
@@ -378,7 +378,7 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
 int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error);
 
 /* What is trained on: the entries of data.blend, as given, or data.train as the only one, of weight
- * 1; none where neither is set. An entry holds until the next one of the same source (the same
+ * 1; none if neither is set. An entry holds until the next one of the same source (the same
  * text) begins; weight 0 ends it. *out: to be freed.
  *
  * Sources are numbered in the order in which they first stand: 0, 1, 0, 2. */
@@ -398,7 +398,7 @@ double ls_config_elsewhere(const struct ls_config *config);
  * begun, and data.train is a blend of one. */
 bool ls_config_blend_goes_on(const struct ls_config *now, const struct ls_config *then,
                              int64_t step);
-/* LS_ECONFIG where neither data.train nor data.blend is set. */
+/* LS_ECONFIG if neither data.train nor data.blend is set. */
 int ls_config_require_data(const struct ls_config *config, struct ls_error *error);
 static inline bool ls_config_has_data(const struct ls_config *config)
 {
@@ -428,7 +428,7 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
 /* Every layout key has its default again: one rank. */
 void ls_config_layout_reset(struct ls_config *config);
 /* The layout keys that are not as they are in `one`, as one writes them on a command line:
- * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" where none is. one NULL: those of group
+ * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" if none is. one NULL: those of group
  * parallel and batch.micro that are not the default, threads left out. */
 void ls_config_layout_text(const struct ls_config *config, const struct ls_config *one, char *text,
                            size_t bytes);
@@ -444,7 +444,7 @@ int ls_config_threads(const struct ls_config *config, const struct ls_comm *worl
 int ls_config_settle(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
 /* Collective over world. What a rank computes with: so many threads, the arithmetic, which is
  * settled, and the instruction set of all ranks: the configured one, or the fastest one in this
- * arithmetic that all have (ls_isa_fastest, on rank 0). LS_ENOTSUP where a machine lacks it. */
+ * arithmetic that all have (ls_isa_fastest, on rank 0). LS_ENOTSUP if a machine lacks it. */
 int ls_config_ops(const struct ls_config *config, struct ls_comm *world, int threads,
                   struct ls_ops *ops, struct ls_error *error);
 

@@ -101,7 +101,7 @@ struct ls_convert {
     struct ls_convert_item *items; /* in the order of the source */
     size_t count;
     int64_t room;
-    char *text; /* the configuration as YAML; NULL where it was refused */
+    char *text; /* the configuration as YAML; NULL if it was refused */
 };
 
 /* Converts text[bytes]; name stands for the file in errors and in the text. LS_ECONFIG: malformed,

@@ -76,7 +76,7 @@ void ls_text_release(struct ls_text *text);
  * what of tokenizer.json is supported; what is not is LS_ENOTSUP, by name and place. A vocab.json
  * maps tokens to ids 0 to n - 1 without holes and holds the 256 bytes, every merge's parts and
  * result, and "<|endoftext|>", which ends a document. LS_EDATA names file, line or token and what
- * was expected; LS_EIO where a file cannot be read.
+ * was expected; LS_EIO if a file cannot be read.
  */
 enum { LS_VOCABULARY_BYTES_MAX = 64 << 20 }; /* of each file; 256,000 tokens take 35 MiB at most */
 int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error);
@@ -143,7 +143,7 @@ struct ls_encode_options {
 };
 /* Appends the ids of text[bytes] to *out. Any bytes are accepted: of text that is not UTF-8, each
  * offending byte becomes its own token. A character that the vocabulary lacks becomes its unknown
- * token or, where it has none, is left out. LS_ENOMEM; LS_EDATA where a pattern cannot be matched
+ * token or, if it has none, is left out. LS_ENOMEM; LS_EDATA if a pattern cannot be matched
  * within PCRE2's limits. */
 int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
                    const struct ls_encode_options *options, struct ls_token_list *out,
@@ -227,7 +227,7 @@ struct ls_prepare_config {
      * add_bos_token and add_eos_token), such as bos; not around a conversation, whose template has
      * them. An eos that also ends the document stands once. */
     bool around;
-    /* End each document with the tokenizer's end-of-document id: LS_EINVAL where it has none. */
+    /* End each document with the tokenizer's end-of-document id: LS_EINVAL if it has none. */
     bool append_eod;
     int workers; /* encoding threads, at least 1. The output does not depend on it */
     /* When not NULL and it becomes nonzero (a signal handler may set it), preparation ends with
@@ -252,8 +252,8 @@ struct ls_prepare_report {
  * and PREFIX.tokenizer, a line with the tokenizer's spec.
  * Streams: memory does not grow with the corpus but for 12 bytes a document. Everything is written
  * under temporary names, synced, and only then renamed, .bin before .idx; on failure (LS_ENOSPC
- * where the disk is full) nothing is left and nothing that was there is touched. Empty documents
- * are left out; LS_EDATA where no text is left.
+ * if the disk is full) nothing is left and nothing that was there is touched. Empty documents
+ * are left out; LS_EDATA if no text is left.
  */
 int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
                     struct ls_error *error);
@@ -271,7 +271,7 @@ struct ls_token_file {
     enum ls_token_file_kind kind;
     enum ls_dtype dtype;
     int64_t tokens;
-    int64_t sequences, documents; /* Megatron; 0 where the format does not say */
+    int64_t sequences, documents; /* Megatron; 0 if the format does not say */
     bool masked;                  /* PREFIX.mask is there */
     int64_t counted;              /* tokens that count as targets: all, without a mask */
     bool weighted;                /* PREFIX.weights is there */
@@ -281,7 +281,7 @@ struct ls_token_file {
 struct ls_store_options {
     const char *cache;            /* a directory for their blocks; NULL or "": memory */
     int64_t cache_bytes;          /* of it: 64 GiB */
-    int64_t memory_bytes;         /* of blocks in memory, where there is no cache: 64 MiB */
+    int64_t memory_bytes;         /* of blocks in memory, if there is no cache: 64 MiB */
     int64_t block_bytes;          /* a multiple of 64 KiB: 4 MiB; sums check no other */
     int requests;                 /* of read-ahead at once: 8 */
     struct ls_net_options net;    /* ends: a read that waits ends with LS_ESTOPPED */
@@ -327,7 +327,7 @@ struct ls_store_traffic {
 bool ls_token_store_traffic(const struct ls_token_store *store, struct ls_store_traffic *traffic);
 /* Something that no read fails of, such as a cache that is full: once each. False: nothing new. */
 bool ls_token_store_warning(const struct ls_token_store *store, char *text, size_t bytes);
-/* LS_EDATA where a file is not what was opened any more. Whoever keeps what came of its tokens asks
+/* LS_EDATA if a file is not what was opened any more. Whoever keeps what came of its tokens asks
  * before: what was read up to now is of the file that was opened. */
 int ls_token_store_look(const struct ls_token_store *store, struct ls_error *error);
 /* ids[count] = tokens [first, first + count) of the stream, which must lie inside. An id that is
@@ -336,7 +336,7 @@ int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64
                         int64_t vocabulary, int32_t *ids, struct ls_error *error);
 /* A store may have a mask (PREFIX.mask, see doc/data.md) that says which of its tokens count as
  * targets; without one all do. Of tokens [first, first + count), which must lie inside: how many
- * count, and targets[count] = -1 where a token does not. */
+ * count, and targets[count] = -1 if a token does not. */
 int ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count,
                            int64_t *counted, struct ls_error *error);
 int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
@@ -354,11 +354,11 @@ int ls_token_store_digest(const struct ls_token_store *store, char text[33],
                           struct ls_error *error);
 /* From here on samples hold whole documents, one behind the other (data.packing=documents), as many
  * as fit; a document of more than T + 1 tokens is cut, and padding fills a sample up. Before the
- * store is shared. LS_EDATA where a file does not say where documents end. */
+ * store is shared. LS_EDATA if a file does not say where documents end. */
 int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
                         struct ls_error *error);
 /* The same with the documents of a sample as PREFIX.pack says (data.packing=best_fit,
- * lockstep/data/pack.h). LS_EDATA, with the command that makes it, where there is
+ * lockstep/data/pack.h). LS_EDATA, with the command that makes it, if there is
  * none, or one of another store or another length. */
 int ls_token_store_pack_best_fit(struct ls_token_store *store, int64_t sequence_tokens,
                                  struct ls_error *error);
@@ -438,7 +438,7 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
 /* Stops the thread; requests not taken are dropped. */
 void ls_loader_free(struct ls_loader *loader);
 /* Queues samples [first, first + count) of the run, 0 <= count <= sequences_max. Never blocks.
- * LS_EINVAL where depth requests were posted and not yet taken, or an argument is out of range. */
+ * LS_EINVAL if depth requests were posted and not yet taken, or an argument is out of range. */
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count);
 /* The same for `count` runs, one behind the other: at most sequences_max of them, with at most as
  * many samples in all. They are copied. batch is the batch that they are of, which other ranks read
@@ -447,7 +447,7 @@ int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *ru
                         struct ls_sample_run batch);
 /* The oldest request not yet taken: inputs[count, T] and targets[count, T], T the tokens of the
  * segments, valid until the next take
- * or free. *wait_s (may be NULL) = seconds this call waited. LS_EINVAL where nothing was posted;
+ * or free. *wait_s (may be NULL) = seconds this call waited. LS_EINVAL if nothing was posted;
  * what reading the request reported, otherwise. */
 int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
                    double *wait_s, struct ls_error *error);
@@ -461,7 +461,7 @@ const int64_t *ls_loader_counted(const struct ls_loader *loader);
 const float *ls_loader_weights(const struct ls_loader *loader);
 const struct ls_exact_sum *ls_loader_weight_sums(const struct ls_loader *loader);
 /* Of the same request: starts[count, T] of whole sequences, whatever segments are handed out; NULL
- * where samples are not packed. Valid as long as its inputs. */
+ * if samples are not packed. Valid as long as its inputs. */
 const int32_t *ls_loader_starts(const struct ls_loader *loader);
 /* Local. out[i] = the segments of sequence i, one behind the other: in [count, tokens], out [count,
  * their sum], of four bytes each (int32 tokens, float32 weights). */

@@ -18,7 +18,7 @@ LS_C_BEGIN
 
 /* Cores that this process may run on (its affinity mask), at least 1. */
 int ls_device_cores(void);
-/* True where a launcher or taskset left this process fewer cores than the machine has: then they
+/* True if a launcher or taskset left this process fewer cores than the machine has: then they
  * are its own, otherwise it shares them with the machine's other processes. */
 bool ls_device_bound(void);
 
@@ -27,7 +27,7 @@ int ls_device_cores_online(void);
 /* Threads of a process that it makes sense to start, at most: four for each core of the machine,
  * also where the process may not run on all of them. */
 int ls_device_threads_max(void);
-/* The processor's name; false where the system does not tell: then name stays as it is. */
+/* The processor's name; false if the system does not tell: then name stays as it is. */
 bool ls_device_processor(char *name, size_t bytes);
 
 /* ---- memory --------------------------------------------------------------------------------- */

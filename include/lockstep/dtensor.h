@@ -23,7 +23,7 @@
  *
  * Sums are of float32, by the tree over an axis' ranks (ls_tree_split), the last axis first: the
  * bits of a sum depend on the placements that were Partial, not on what they become. Where the
- * sizes of the axes are powers of two it is the tree over mesh rank. max and min give NaN where one
+ * sizes of the axes are powers of two it is the tree over mesh rank. max and min give NaN if one
  * value is. Everything else moves bytes, of any type.
  */
 #ifndef LOCKSTEP_DTENSOR_H
@@ -130,14 +130,14 @@ struct ls_runs {
     int64_t local_shape[LS_DTENSOR_DIMS_MAX];
     int64_t index[LS_DTENSOR_DIMS_MAX];
     int64_t inner; /* elements below dim `last` */
-    int last;      /* the last dim that is cut, -1 where none is */
+    int last;      /* the last dim that is cut, -1 if none is */
     bool ended;
     int64_t local;
     struct ls_run next; /* read ahead; count 0: nothing left */
 };
 /* Local. */
 void ls_runs_init(struct ls_runs *runs, const struct ls_dtensor_spec *spec, int64_t rank);
-/* Local. False where there is none left. */
+/* Local. False if there is none left. */
 bool ls_runs_next(struct ls_runs *runs, struct ls_run *run);
 
 /* Elements [from, from + count) of one rank's part in one layout are [to, to + count) of another
@@ -156,7 +156,7 @@ struct ls_overlap {
  * part from a checkpoint written in any layout: walk once for each stored part. */
 void ls_overlap_init(struct ls_overlap *overlap, const struct ls_dtensor_spec *from,
                      int64_t from_rank, const struct ls_dtensor_spec *to, int64_t to_rank);
-/* Local. False where there is none left. */
+/* Local. False if there is none left. */
 bool ls_overlap_next(struct ls_overlap *overlap, struct ls_copy *copy);
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -242,7 +242,7 @@ enum { LS_REDISTRIBUTE_STEPS_MAX = 2 * LS_MESH_AXES_MAX };
  * the first, and Replicate in between where shards of one dim are nested otherwise than in the
  * target. Where only shards and replicas change on several axes and an exchange receives no more
  * than these steps would, it is one exchange. steps[LS_REDISTRIBUTE_STEPS_MAX]; returns their
- * number, or LS_EINVAL where the layouts are not of one tensor on one mesh, or a type other than
+ * number, or LS_EINVAL if the layouts are not of one tensor on one mesh, or a type other than
  * LS_F32 would be reduced or made partial. */
 int ls_redistribute_plan(const struct ls_dtensor_spec *from, const struct ls_dtensor_spec *to,
                          int64_t rank, struct ls_redistribute_step *steps, struct ls_error *error);

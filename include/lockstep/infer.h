@@ -62,19 +62,19 @@ void ls_runner_free(struct ls_runner *runner);
  * generation end between two batches or tokens with LS_ESTOPPED on all ranks, and the runner may be
  * used again. Borrowed; NULL, as at first: they do not ask. */
 void ls_runner_set_interrupt(struct ls_runner *runner, const volatile int *flag);
-/* Local. NULL where none is known. */
+/* Local. NULL if none is known. */
 const struct ls_tokenizer *ls_runner_tokenizer(const struct ls_runner *runner);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
 struct ls_eval_report {
     double loss;          /* mean over tokens, nats */
-    double bits_per_byte; /* of the decoded text; 0 where no tokenizer is known */
+    double bits_per_byte; /* of the decoded text; 0 if no tokenizer is known */
     int64_t sequences, tokens;
 };
 /* Collective over the world. Of the store's first so many sequences, in order; 0: of all. The sum
  * over leaves is exact, so it does not matter which data-parallel rank takes which. *logprobs
- * [report->sequences, T] = each target's log-probability, minus its loss; NaN where the mask says
+ * [report->sequences, T] = each target's log-probability, minus its loss; NaN if the mask says
  * that it does not count. To be freed on every rank; NULL: they are not asked for. */
 int ls_runner_evaluate(struct ls_runner *runner, const struct ls_token_store *store,
                        int64_t sequences, struct ls_eval_report *report, float **logprobs,
@@ -160,7 +160,7 @@ struct ls_generated {
     size_t bytes;
     enum ls_finish finish;
 };
-/* To keep one; ids are NULL where there is none. */
+/* To keep one; ids are NULL if there is none. */
 int ls_generated_copy(struct ls_generated *out, const struct ls_generated *text,
                       struct ls_error *error);
 void ls_generated_release(struct ls_generated *copy);
@@ -209,12 +209,12 @@ struct ls_generation_report {
  * that go on by one; a text that ends makes room for the next. What becomes of a prompt depends on
  * its tokens, its number, that of the sample, the seed and the sampling alone: not on the batch,
  * the other prompts and samples, memory or the layout; sample 0 is what a single one would be. The
- * samples of a prompt share its keys and values. A text takes memory for its own as it grows; where
+ * samples of a prompt share its keys and values. A text takes memory for its own as it grows; if
  * none is left, the youngest text is put back: it is fed again with what it has written when there
  * is room. So a batch needs no more than its longest text alone, and where too little is free for
  * cache_tokens = 0, it works with what is. LS_EINVAL for more than 2^32 samples, or for pieces of
  * several; LS_EDATA for a prompt that is longer than the context, LS_ECONFIG for cache_tokens
- * without room for the longest text, LS_ENOMEM where not even that is free. */
+ * without room for the longest text, LS_ENOMEM if not even that is free. */
 int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
                        struct ls_generation_report *report, struct ls_error *error);
 
@@ -254,14 +254,14 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
 struct ls_finished;
 /* Collective over world, which is borrowed and has as many ranks as the layout. config is of
  * ls_finished_configure, and copied; path is that of ls_checkpoint_choose. choice NULL: a zero
- * struct. LS_EDATA where a matrix cannot be int8: it has a weight that is not finite. */
+ * struct. LS_EDATA if a matrix cannot be int8: it has a weight that is not finite. */
 int ls_finished_new(const struct ls_config *config, const char *path,
                     const struct ls_finished_choice *choice, struct ls_comm *world,
                     const struct ls_log *log, struct ls_finished **out, struct ls_error *error);
 void ls_finished_free(struct ls_finished *finished);
 struct ls_runner *ls_finished_runner(struct ls_finished *finished);
 const struct ls_model_config *ls_finished_model(const struct ls_finished *finished);
-/* NULL where none is known. */
+/* NULL if none is known. */
 const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *finished);
 int64_t ls_finished_step(const struct ls_finished *finished);
 /* Local. The layout that runs, this rank's part of the parameters, the type of their matrices

@@ -67,12 +67,12 @@ void ls_model_source_forget(const struct ls_model_source *source, const struct l
 int ls_model_source_adapt(struct ls_model_source *source, const char *folder,
                           struct ls_error *error);
 /* Copies what belongs to the model but is no weight (tokenizer, generation_config.json,
- * config.json) to RUN/hf; nothing where the source has none of it. */
+ * config.json) to RUN/hf; nothing if the source has none of it. */
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error);
 
 /* Where model.from is set: its keys become those of group model, with origin LS_CONFIG_FROM_MODEL;
- * LS_ECONFIG where one was given that says something else. The source is not opened where
+ * LS_ECONFIG if one was given that says something else. The source is not opened where
  * train.resume lets the run of train.out go on that began from it: then the keys are those that the
  * run kept. Where lora.from is set, the keys of group lora become those of its adapter_config.json;
  * LS_ECONFIG for a kind of adapters that is not supported, with the key. Before ls_config_resolve.

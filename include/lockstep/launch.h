@@ -45,7 +45,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 
 /* Where a rank of a launched job shows life until it is heard otherwise (base/heartbeat.h): in
  * RUN/starting, which is there from the start of the job until that is recorded. rank -1: that
- * folder. LS_EINVAL where the path is too long. */
+ * folder. LS_EINVAL if the path is too long. */
 int ls_launch_sign_path(char path[PATH_MAX], const char *run, int64_t rank, struct ls_error *error);
 
 /* Of a rank of a launched job, before MPI begins: makes the folder that the launcher names for the
@@ -78,7 +78,7 @@ struct ls_run_status {
     enum ls_run_state state;
     char who[256];       /* of a run under way: "process 4711 on node7, since ..." */
     bool elsewhere;      /* that is another host: its lock is all that is known of it from here */
-    char text[1024];     /* why it ended, where that is recorded */
+    char text[1024];     /* why it ended, if that is recorded */
     double heard;        /* time of the newest record; NaN: there is none */
     int64_t step, steps; /* 0 steps: not known yet */
     double loss, step_time; /* of the last step; when it was recorded; NaN: there is none */
@@ -96,7 +96,7 @@ struct ls_run_status {
     int64_t again; /* steps that were computed again */
     double lost_s; /* from each failure to the first new step after it */
 };
-/* Reads the records of the run's folder. LS_EIO where there is no run, LS_EDATA for damaged
+/* Reads the records of the run's folder. LS_EIO if there is no run, LS_EDATA for damaged
  * records.
  */
 int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error);

@@ -26,7 +26,7 @@ int ls_mesh_init(struct ls_mesh *mesh, int axis_count, const char *const *names,
                  const int64_t *sizes, struct ls_error *error);
 /* Local. Product of all sizes. */
 int64_t ls_mesh_ranks(const struct ls_mesh *mesh);
-/* Local. Index of the axis of that name, -1 where there is none. */
+/* Local. Index of the axis of that name, -1 if there is none. */
 int ls_mesh_axis(const struct ls_mesh *mesh, const char *name);
 /* Local. coordinates[axis_count] of rank, and back. */
 void ls_mesh_coordinates(const struct ls_mesh *mesh, int64_t rank, int64_t *coordinates);

@@ -107,7 +107,7 @@ typedef int ls_object_visitor(void *user, const char *key, uint64_t bytes, struc
 int ls_bucket_list(struct ls_server *server, const char *prefix, bool flat,
                    ls_object_visitor *visit, void *user, struct ls_error *error);
 
-/* out = text with all but letters, digits and -._~ as %XX; false where that does not fit. */
+/* out = text with all but letters, digits and -._~ as %XX; false if that does not fit. */
 bool ls_url_escape(const char *text, char *out, size_t bytes);
 /* value = the text of the first <name> at or behind xml, entities resolved; returns where the
  * element ends, NULL if there is none, or none that fits. */
@@ -118,7 +118,7 @@ struct ls_credentials {
     char key[256], secret[256], token[4096];
 };
 /* Those of a profile in text[bytes] of a credentials file: sections [name] of lines name = value.
- * False where there is no such profile, or it lacks key or secret, or one is too long. */
+ * False if there is no such profile, or it lacks key or secret, or one is too long. */
 bool ls_credentials_parse(const char *text, size_t bytes, const char *profile,
                           struct ls_credentials *out);
 

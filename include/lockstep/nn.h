@@ -217,7 +217,7 @@ const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
  * not here, "; models with experts are not supported", or "". */
 const char *ls_family_lacks(const char *name);
 /* Local. Whether a key of the configuration's group `model`, such as "rope_theta", means something
- * to the family: false where it belongs to a kind of step that the family has none of, or to others
+ * to the family: false if it belongs to a kind of step that the family has none of, or to others
  * that name it as theirs. */
 bool ls_family_reads(enum ls_arch arch, const char *key);
 /* Local. What layers of the family are made of: the name of step i of its embedding, block and
@@ -226,13 +226,13 @@ bool ls_family_reads(enum ls_arch arch, const char *key);
 const char *ls_family_step(enum ls_arch arch, int i, bool *biased);
 
 /* Local. The matrices of a block that have adapters, by what Hugging Face's files call them
- * ("q_proj,v_proj", "c_attn"), with commas between; "all": each of them. LS_ECONFIG where there is
+ * ("q_proj,v_proj", "c_attn"), with commas between; "all": each of them. LS_ECONFIG if there is
  * none of a name, with those that there are. */
 int ls_lora_targets(enum ls_arch arch, const char *names, uint64_t *targets,
                     struct ls_error *error);
 /* The name of target i of the family, "q_proj"; NULL behind the last. Some have the same. */
 const char *ls_lora_target(enum ls_arch arch, int i, char name[LS_LORA_TARGET_BYTES]);
-/* Local. LS_ECONFIG where a pattern of config->frozen matches no parameter, or nothing is left to
+/* Local. LS_ECONFIG if a pattern of config->frozen matches no parameter, or nothing is left to
  * train. */
 int ls_frozen_check(const struct ls_model_config *config, struct ls_error *error);
 /* Local. The lowest layer, 0 .. layers + 1, that has something to train: no gradient is needed
@@ -268,12 +268,12 @@ struct ls_part {
 
 /* struct ls_params and what is in it: lockstep/parallel/param.h. */
 
-/* part NULL: the whole model. LS_ELAYOUT where tp does not share the model (ls_model_admits_tp). */
+/* part NULL: the whole model. LS_ELAYOUT if tp does not share the model (ls_model_admits_tp). */
 int ls_params_init(struct ls_params *params, const struct ls_model_config *config,
                    const struct ls_numerics *numerics, const struct ls_part *part,
                    struct ls_error *error);
 void ls_params_release(struct ls_params *params);
-/* NULL where there is none of that name. */
+/* NULL if there is none of that name. */
 const struct ls_param *ls_params_find(const struct ls_params *params, const char *name);
 /* Where Hugging Face's files hold a parameter: rows [first, first + its rows) of a tensor of [rows,
  * cols], which is stored as [cols, rows] if transposed. A vector's elements count as rows, and cols
@@ -283,7 +283,7 @@ struct ls_elsewhere {
     int64_t rows, cols, first;        /* of the whole model's */
     bool transposed;
 };
-/* Local. param: of params. False where the family's files have no such parameter. */
+/* Local. param: of params. False if the family's files have no such parameter. */
 bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_config *config,
                         const struct ls_param *param, struct ls_elsewhere *out);
 /* Local. The name of a parameter in the files of a checkpoint: the one in Hugging Face's files
@@ -298,7 +298,7 @@ bool ls_param_adapter(const struct ls_params *params, const struct ls_model_conf
 /* Elements of the largest parameter of a layer, 0 .. layers + 1, that one of tp ranks holds. */
 int64_t ls_layer_param_elements_max(const struct ls_model_config *config, int64_t layer,
                                     int64_t tp);
-/* Index of layer's unit or of the region its backward writes, -1 where there is none. */
+/* Index of layer's unit or of the region its backward writes, -1 if there is none. */
 int ls_params_unit(const struct ls_params *params, int layer);
 int ls_params_region(const struct ls_params *params, int layer);
 
@@ -350,7 +350,7 @@ struct ls_micro_batch {
     const int32_t *ids;
     const int32_t *targets; /* -1: no loss */
     const float *weights;   /* of the losses, the same; finite, of any sign. NULL: each is 1 */
-    /* In training: of the entropies of the rows' distributions, the same, 0 where there is no
+    /* In training: of the entropies of the rows' distributions, the same, 0 if there is no
      * target; these are added to the losses, and the head makes ls_model_entropies. NULL: none. */
     const float *entropy_weights;
     /* Documents that are packed in a sequence, with options.documents: starts[b * T + t] is where
@@ -380,7 +380,7 @@ struct ls_micro_batch {
 struct ls_gradient {
     float *flat;       /* of the region, index = gradient.offset of a parameter */
     float *table;      /* embedding layer: of a tied table, index 0 at its second.offset; NULL
-                        * where it has none */
+                        * if it has none */
     enum ls_onto onto; /* what is there: nothing yet, leaves before this micro-batch's, or (SUM's
                         * and CHAIN's difference) an earlier part of its one leaf */
 };
@@ -421,7 +421,7 @@ struct ls_model_options {
     const unsigned char *recompute; /* enum ls_recompute */
     bool partition_activations;     /* the inputs that they keep are cut over tp */
     /* What blocks keep lies in a tier between their forward and their backward: NULL for none.
-     * tier NULL while room counts, and where nothing moves. */
+     * tier NULL while room counts, and if nothing moves. */
     struct ls_tier *offload_tier;
     struct ls_tier_room *offload_room;
     double offload_ratio; /* of the blocks, at least */
@@ -431,8 +431,8 @@ struct ls_model_options {
                            * LS_LOGITS_BYTES. Changes no bits. */
 };
 enum { LS_LOGITS_BYTES = 256 << 20 };
-/* Local. LS_EINVAL where sequences are not whole leaves or do not fit the context, or sequence
- * parallel would cut a sum where it cannot be cut (ls_tp_admits); LS_ELAYOUT where seq_tiles do not
+/* Local. LS_EINVAL if sequences are not whole leaves or do not fit the context, or sequence
+ * parallel would cut a sum where it cannot be cut (ls_tp_admits); LS_ELAYOUT if seq_tiles do not
  * divide sequences (ls_seq_tiles_admit), or cp not seq_tiles (ls_cp_admits). */
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error);
@@ -445,7 +445,7 @@ size_t ls_model_kept_bytes(const struct ls_model *model);
 size_t ls_model_passing_bytes(const struct ls_model *model);
 /* What a layer that is held takes of a model's memory, and when. */
 struct ls_layer_bytes {
-    size_t kept;     /* of a micro-batch: from its forward to the end of its backward; 0 where it
+    size_t kept;     /* of a micro-batch: from its forward to the end of its backward; 0 if it
                       * is offloaded */
     size_t held;     /* of a micro-batch: from its input half to a weight half that comes later */
     size_t again;    /* of what is made again, to the end of its backward */
@@ -463,7 +463,7 @@ int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, in
 /* layer: 0 .. layers + 1, one that is held. Collective over tp and cp. The head's forward computes
  * the loss and, when training, its gradients too (logits are never kept): leaf by leaf, so that its
  * input and weight halves are done there; gradient is where its weight gradient goes (head_region;
- * NULL when not training, and where there is none). */
+ * NULL when not training, and if there is none). */
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error);
@@ -485,11 +485,11 @@ const void *ls_model_output(const struct ls_model *model, int layer, int slot);
 /* After the head's forward: loss, times weights, and entropy, times entropy_weights, summed over
  * each sequence's tokens held here, [sequences]; the same on all tp ranks. */
 const float *ls_model_losses(const struct ls_model *model);
-/* The loss of each row, not weighted: minus the log-probability of its target, 0 where that is -1,
+/* The loss of each row, not weighted: minus the log-probability of its target, 0 if that is -1,
  * [M]. */
 const float *ls_model_row_losses(const struct ls_model *model);
 /* And with batch->likeliest minus the token of the largest logit, the lowest of equal ones, [M];
- * -inf where no logit is a number. */
+ * -inf if no logit is a number. */
 const float *ls_model_likeliest(const struct ls_model *model);
 /* And with batch->entropies, or with entropy_weights, the entropy of each row's distribution, in
  * nats (ls_entropy), [M]. */
@@ -551,7 +551,7 @@ struct ls_decoder_run {
 /* Local. runs ascend by sequence; ids has all their tokens, one run behind the other, borrowed
  * until the end. *batch is what to run; with its targets (of each row, or -1) set, the head makes
  * ls_model_row_losses too. LS_EINVAL past the context, and outside of the vocabulary: then the
- * decoder is as before. LS_ENOMEM where too few blocks are free. */
+ * decoder is as before. LS_ENOMEM if too few blocks are free. */
 int ls_decoder_begin(struct ls_decoder *decoder, const struct ls_decoder_run *runs, int count,
                      const int32_t *ids, struct ls_micro_batch *batch, struct ls_error *error);
 /* Local. The tokens are part of their texts. Where the head is held, float32 logits [runs that

@@ -55,7 +55,7 @@ enum ls_isa ls_isa_best(void);
 int ls_isa_limit(enum ls_isa *limit);
 /* "plain", "avx2", "avx512", "avx512_bf16", "amx". */
 const char *ls_isa_name(enum ls_isa isa);
-/* -1 where the name is none of them. */
+/* -1 if the name is none of them. */
 int ls_isa_of_name(const char *name);
 
 /* What the bits of a result depend on, never on the machine: every instruction set computes each of
@@ -103,7 +103,7 @@ struct ls_ops {
     size_t workspace_bytes;   /* per thread, a multiple of 64 */
     bool idle;                /* see ls_ops_init_idle */
 };
-/* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL where
+/* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL if
  * LOCKSTEP_ISA names no instruction set. */
 int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error);
 /* Local. The workspace that ls_ops_init takes: at most so much becomes resident, and in large

@@ -62,7 +62,7 @@ int ls_optimizer_states(const struct ls_optim_config *config, bool hidden);
 const char *ls_optimizer_state_name(const struct ls_optim_config *config, bool hidden, int state);
 /* The most that a parameter has. */
 int ls_optimizer_states_most(const struct ls_optim_config *config);
-/* Local. How many a parameter of a model has: none where it is frozen. */
+/* Local. How many a parameter of a model has: none if it is frozen. */
 static inline int ls_param_states(const struct ls_optim_config *config,
                                   const struct ls_param *param)
 {
@@ -158,7 +158,7 @@ typedef int ls_slice_visit(void *user, const struct ls_slice_piece *piece, struc
 /* Visits an array of a slice (LS_OPTIM_MASTER, LS_OPTIM_STATE + s) piece by piece in ascending
  * order, wherever it lies; with LS_WRITES what the visit leaves is kept, and without LS_READS it
  * finds no values. Of a matrix in blocks it finds their values and leaves some that are quantised:
- * LS_EDATA, with the element of the whole matrix, where one is not finite. Errors of visit and of
+ * LS_EDATA, with the element of the whole matrix, if one is not finite. Errors of visit and of
  * the tier's disk. */
 int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                          int array, enum ls_access access, ls_slice_visit *visit, void *user,

@@ -52,7 +52,7 @@ struct ls_dp_share {
     int64_t micro_batches;
 };
 
-/* Local. Micro-batches are as large as they can be with at most `micro` sequences. LS_ELAYOUT where
+/* Local. Micro-batches are as large as they can be with at most `micro` sequences. LS_ELAYOUT if
  * the ranks cannot have equal shares; the text is the reason, as it stands behind their number. */
 int ls_dp_share_init(struct ls_dp_share *share, const struct ls_dp_cut *cut, int64_t leaves,
                      int64_t leaf, int64_t micro, struct ls_error *error);

@@ -143,14 +143,14 @@ struct ls_layout {
  * blocks; and tokens of a leaf by default at most, so that it is computed in one micro-batch. */
 enum { LS_MICRO_ROWS = 4096 };
 
-/* The sizes of the axes that keys ask for. LS_ELAYOUT where dp contradicts the other two. */
+/* The sizes of the axes that keys ask for. LS_ELAYOUT if dp contradicts the other two. */
 int ls_layout_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES],
                    struct ls_error *error);
 /* The table of keys->schedule_file, read and proved; release it with ls_schedule_release. LS_EDATA,
  * LS_EIO, and LS_ELAYOUT in its own words. */
 int ls_layout_file(const struct ls_layout_keys *keys, struct ls_schedule *table,
                    struct ls_error *error);
-/* LS_ELAYOUT where recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
+/* LS_ELAYOUT if recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
  * and says why. Refused are: a world that is no product of the axes; dp that contradicts
  * dp_replicate x dp_shard; tp that does not divide tp_tiles (in mode fast: heads, ffn, padded
  * vocabulary), and where it exceeds kv_heads a heads / tp that is no power of two; sp where a

@@ -129,9 +129,9 @@ void ls_session_stop(struct ls_session *session);
  * thread, and from a signal handler. */
 void ls_session_interrupt(struct ls_session *session);
 
-/* Of the last order that is over; valid until the next one is asked. "{}" where there is none. */
+/* Of the last order that is over; valid until the next one is asked. "{}" if there is none. */
 const char *ls_session_answer(struct ls_session *session);
-/* False where it has none of that name. */
+/* False if it has none of that name. */
 bool ls_session_array(struct ls_session *session, const char *name, struct ls_array *out);
 /* The pointer of one "view" of that tensor is not in use any more. While one is, and once more
  * after the last, the next order looks whether it was written to, and makes that known to all

@@ -80,7 +80,7 @@ struct ls_state {
     struct ls_loss_scale loss_scale; /* of the next step */
     int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
     bool keeps_older;      /* older checkpoints are the caller's to remove, who sets this */
-    int64_t start;         /* ls_run_token.start, 0 where not known: the caller's to set */
+    int64_t start;         /* ls_run_token.start, 0 if not known: the caller's to set */
     const char *snapshots; /* the folder of ls_saving_begin, where ls_state_resume looks too; NULL:
                             * there is none. The caller's */
     bool from_snapshot;    /* it went on from one */
@@ -139,7 +139,7 @@ int ls_state_settle(struct ls_state *state, struct ls_error *error);
 /* ---- hash and files -------------------------------------------------------------------------- */
 
 /* Collective. 128 bits, the same in any layout, of parameters, optimizer state, step, and data
- * position. LS_ENUMERIC where ranks that must hold the same values do not, naming one: silent
+ * position. LS_ENUMERIC if ranks that must hold the same values do not, naming one: silent
  * corruption. Compared are copies (data parallel), what tensor-parallel ranks hold alike (norms,
  * shared key/value heads), and a table tied across pipeline stages. */
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error);
@@ -211,9 +211,9 @@ int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *
 int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
 /* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
  * layout wrote it; with auto also a newer snapshot that the machines have together in their
- * state->snapshots. *resumed is false where there is none and train.resume is auto. Each rank reads
+ * state->snapshots. *resumed is false if there is none and train.resume is auto. Each rank reads
  * and verifies the pieces that have something of its part. If one finds damage, all take the next
- * older checkpoint, with a warning. LS_ECKPT where it belongs to another recipe, with the keys that
+ * older checkpoint, with a warning. LS_ECKPT if it belongs to another recipe, with the keys that
  * differ, or where ranks found different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
 /* Collective. The checkpoint of that path, whatever keys say; errors name the path alone. */
@@ -254,7 +254,7 @@ int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, vo
 void ls_fingerprint(const struct ls_ops *ops, char *text, size_t bytes);
 /* Local. Whether the bits of two fingerprints of one recipe may differ: numerics.version does. The
  * arithmetic is a key of the recipe, and nothing else changes bits. text says how
- * ("numerics.version 3 there, 4 here"; there: a, here: b), "" where they agree. */
+ * ("numerics.version 3 there, 4 here"; there: a, here: b), "" if they agree. */
 bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes);
 
 LS_C_END

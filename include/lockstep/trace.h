@@ -26,9 +26,9 @@ int ls_jsonl_open(struct ls_jsonl **out, const char *path, struct ls_error *erro
 /* One record: begin, its fields in the order they are to be read, end. Keys are given once. */
 void ls_jsonl_begin(struct ls_jsonl *jsonl);
 void ls_jsonl_int(struct ls_jsonl *jsonl, const char *key, int64_t value);
-/* At most 9 digits, as few as give the same fp32 back; null where value is not finite. */
+/* At most 9 digits, as few as give the same fp32 back; null if value is not finite. */
 void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value);
-/* 17 digits, the same fp64 back; null where value is not finite. */
+/* 17 digits, the same fp64 back; null if value is not finite. */
 void ls_jsonl_double(struct ls_jsonl *jsonl, const char *key, double value);
 /* Bytes that are not UTF-8 become U+FFFD. */
 void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value);
@@ -44,7 +44,7 @@ const char *ls_jsonl_line(const struct ls_jsonl *jsonl, size_t *bytes);
 
 /* One number of each record over another: the loss over the step. */
 struct ls_series {
-    double *x, *y; /* count each; NaN where the file has null */
+    double *x, *y; /* count each; NaN if the file has null */
     size_t count;
 };
 enum { LS_SERIES_MAX = 32 };
@@ -58,13 +58,13 @@ void ls_series_release(struct ls_series *series);
 
 /* A whole record, while ls_jsonl_each shows it. */
 struct ls_record;
-/* Whether it has that key; *value = its number, NaN where it is null or no number. */
+/* Whether it has that key; *value = its number, NaN if it is null or no number. */
 bool ls_record_number(const struct ls_record *record, const char *key, double *value);
-/* The number, NaN where there is none. */
+/* The number, NaN if there is none. */
 double ls_record_value(const struct ls_record *record, const char *key);
-/* NULL where it has no such string; borrowed. */
+/* NULL if it has no such string; borrowed. */
 const char *ls_record_text(const struct ls_record *record, const char *key);
-/* "" where it has none. */
+/* "" if it has none. */
 const char *ls_record_string(const struct ls_record *record, const char *key);
 /* Now, as records have times: seconds since 1970. */
 double ls_record_time_s(void);
@@ -198,7 +198,7 @@ struct ls_trace_span {
     double begin_s, duration_s;
 };
 /* Shows the spans of a file in its order: what lies within one comes before it. *dropped,
- * set before: events that came before those and were lost. LS_EDATA where it is no trace, with the
+ * set before: events that came before those and were lost. LS_EDATA if it is no trace, with the
  * line or the event; LS_EIO. */
 int ls_trace_read(const char *path, void (*visit)(void *user, const struct ls_trace_span *span),
                   void *user, int64_t *dropped, struct ls_error *error);

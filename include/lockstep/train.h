@@ -76,18 +76,18 @@ struct ls_step_report {
     int64_t samples, tokens; /* consumed since the start of the run, this step's included */
     int64_t sequences;       /* of this step's batch */
     float loss;              /* mean over the batch's tokens that count, nats */
-    int64_t counted;         /* how many those are, where not all do; else 0 */
-    /* [sources] the same of each source's part of the batch, NAN where it has none; NULL where
+    int64_t counted;         /* how many those are, if not all do; else 0 */
+    /* [sources] the same of each source's part of the batch, NAN if it has none; NULL if
      * there is one source. Valid until the next step. */
     const float *source_losses;
     const int64_t *source_counted; /* [sources] its tokens that count; NULL: nothing was read */
     const double *source_weights;  /* [sources] the sum of their weights; NULL: they have none */
     double weight; /* what the sum of the losses was divided by: as many tokens as count, or the
-                    * sum of their weights; 1 where the loss is that sum */
+                    * sum of their weights; 1 if the loss is that sum */
     bool weighted; /* weight is a sum of weights */
     uint32_t loss_bits; /* the same, as stored */
     double grad_norm;   /* before clipping, without the loss scale */
-    double loss_scale;  /* that the gradient was computed with; 1 where none is used */
+    double loss_scale;  /* that the gradient was computed with; 1 if none is used */
     float lr;
     bool given;   /* on a batch of the caller's, not of the data */
     bool skipped; /* not finite; with fp16 the loss scale may be too large, else
@@ -96,7 +96,7 @@ struct ls_step_report {
     double snapshot_s; /* that ls_run waited for snapshots: since the step before, and in it */
     double peak_share; /* model flops per second / the best rate seen so far: that of one large
                         * product (ls_trainer_measure_peak), or of a step that was faster. Never
-                        * above 1; 0 where nothing was measured */
+                        * above 1; 0 if nothing was measured */
     /* Of this rank, parts of step_s: the rest is computing. comm: the axes of wait_s, without
      * LS_ACCOUNT_OTHER. */
     double data_wait_s, comm_wait_s;
@@ -125,9 +125,9 @@ void ls_trainer_free(struct ls_trainer *trainer);
  * of a second, for peak_share. */
 int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
-/* Collective. One step on the next samples of data.train (LS_ECONFIG without). LS_ENUMERIC where
+/* Collective. One step on the next samples of data.train (LS_ECONFIG without). LS_ENUMERIC if
  * loss or gradient is not finite, train.on_nonfinite is stop, and no smaller loss scale can help:
- * nothing was updated. LS_ESTOPPED where a store's stop (ls_token_store_stop_on) ended the wait for
+ * nothing was updated. LS_ESTOPPED if a store's stop (ls_token_store_stop_on) ended the wait for
  * samples: the step has not begun on any rank, what was done before it can be saved, and no step
  * follows. */
 int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
@@ -181,7 +181,7 @@ void ls_trainer_discard(struct ls_trainer *trainer);
  * lockstep/infer.h) with the trainer's current parameters, in its layout. NULL with async.mode,
  * because several models are trained. */
 struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
-/* Local. Of its data; NULL where none is known. */
+/* Local. Of its data; NULL if none is known. */
 const struct ls_tokenizer *ls_trainer_tokenizer(const struct ls_trainer *trainer);
 
 /* Local. Whether the state is that of the last step that was reported. With workers
@@ -229,7 +229,7 @@ enum ls_tensor_kind {
 };
 /* Local. Tensor `kind` of ls_trainer_params(trainer)->list[i]: its data are the trainer's own, to
  * be read, until the next ls_trainer_step or ls_trainer_free. A frozen matrix is in the compute
- * type, states are in that of optim.moments, all else is float32. LS_EINVAL where there is no such
+ * type, states are in that of optim.moments, all else is float32. LS_EINVAL if there is no such
  * tensor, where it lies in a memory tier (memory.offload) or in blocks (lora.base), or no step was
  * taken yet that made the gradient. */
 int ls_trainer_dtensor(const struct ls_trainer *trainer, int i, enum ls_tensor_kind kind,
@@ -309,7 +309,7 @@ const char *ls_run_folder(const struct ls_running *run);
 /* A checkpoint of the state as it is, now. LS_EINVAL between two meetings of workers. */
 int ls_run_save(struct ls_running *run, struct ls_error *error);
 /* Saves the state where no checkpoint has it yet, unless status says that the run failed. Returns
- * status, or what failed then; LS_ESTOPPED where hooks->stop ended the run. NULL is allowed. */
+ * status, or what failed then; LS_ESTOPPED if hooks->stop ended the run. NULL is allowed. */
 int ls_run_close(struct ls_running *run, int status, struct ls_error *error);
 
 /* Local. Whether this machine has snapshots of the run in config's train.out: a start with
@@ -318,7 +318,7 @@ bool ls_run_has_snapshot(const struct ls_config *config, char folder[PATH_MAX]);
 
 /* Local. After LS_ECOMM and before the communicators are freed: what became of the ranks goes to
  * directory/log/. rank-%05d.txt is why this rank failed; operations-%05d.txt, by one rank for all
- * that share its memory, what ls_comm_dump tells. LS_EIO where the directory is not there. */
+ * that share its memory, what ls_comm_dump tells. LS_EIO if the directory is not there. */
 int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
                 struct ls_error *error);
 

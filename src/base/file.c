@@ -34,7 +34,7 @@ void ls_path_parent(const char *path, char parent[PATH_MAX])
         *slash = '\0';
 }
 
-/* Replaces path by what it links to, which need not be there; false where that has no end. */
+/* Replaces path by what it links to, which need not be there; false if that has no end. */
 static bool links_follow(char path[PATH_MAX])
 {
     enum { LINKS_MAX = 40 }; /* as many as Linux follows */

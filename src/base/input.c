@@ -29,7 +29,7 @@ static void strip(char *name, const char *const *endings)
     }
 }
 
-/* The entry of folder that word probably meant, in near; false where there is none. */
+/* The entry of folder that word probably meant, in near; false if there is none. */
 static bool entry_near(const char *folder, const char *word, const char *const *endings,
                        char near[NAME_MAX + 1])
 {

@@ -21,7 +21,7 @@ struct holder {
     char host[HOST_BYTES], since[SINCE_BYTES];
 };
 
-/* The process's start in clock ticks since boot (proc(5), field 22 of stat); 0 where there is none.
+/* The process's start in clock ticks since boot (proc(5), field 22 of stat); 0 if there is none.
  */
 static unsigned long long process_start(long pid)
 {

@@ -136,7 +136,7 @@ enum chat_node_kind {
     CHAT_MAKE_DICT,  /* list: key, value, key, value */
     CHAT_ATTRIBUTE,  /* first.text */
     CHAT_ITEM,       /* first[second] */
-    CHAT_SLICE,      /* first[list of three, CHAT_LITERAL of none where left out] */
+    CHAT_SLICE,      /* first[list of three, CHAT_LITERAL of none if left out] */
     CHAT_CALL,       /* text(list) */
     CHAT_METHOD,     /* first.text(list) */
     CHAT_FILTER,     /* first|text(list) */

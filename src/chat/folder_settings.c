@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* *out = the object of a file; NULL where there is no such file. */
+/* *out = the object of a file; NULL if there is no such file. */
 static int member_read(const char *directory, const char *name, char path[PATH_MAX], json_t **out,
                        struct ls_error *error)
 {

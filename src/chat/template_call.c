@@ -145,7 +145,7 @@ static value part_of_name(struct chat_string part)
     return digits ? chat_int_value(number) : chat_text_value(part);
 }
 
-/* The element's attribute of that name, such as "function.name"; `other`, unless NULL, where it has
+/* The element's attribute of that name, such as "function.name"; `other`, unless NULL, if it has
  * none; the element itself without a name. */
 static value attribute(struct chat_run *run, value item, const value *name, const value *other)
 {
@@ -516,7 +516,7 @@ KIND_TEST(test_boolean, self.kind == CHAT_BOOL)
 KIND_TEST(test_true, self.kind == CHAT_BOOL && self.integer)
 KIND_TEST(test_false, self.kind == CHAT_BOOL && !self.integer)
 
-/* The one argument of a test, undefined where there is none: a failure. */
+/* The one argument of a test, undefined if there is none: a failure. */
 static value operand(struct chat_run *run, const struct chat_arguments *arguments)
 {
     if (arguments->count == 1)

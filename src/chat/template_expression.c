@@ -401,7 +401,7 @@ static struct chat_node *parse_sum(struct chat_parser *p)
     return parse_chain(p, signs, parse_concatenation);
 }
 
-/* The comparison at the token, which is passed; false where there is none. */
+/* The comparison at the token, which is passed; false if there is none. */
 static bool comparison_take(struct chat_parser *p, enum chat_op *op)
 {
     static const struct operator_sign signs[] = {{"==", CHAT_EQUAL}, {"!=", CHAT_UNEQUAL},

@@ -14,7 +14,7 @@ static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_e
     return status ? status : ls_path_join(path, parent, CKPT_BEST_FILE, error);
 }
 
-/* Of the file at path; false where it is absent or not what we write. */
+/* Of the file at path; false if it is absent or not what we write. */
 static bool parse(const char *path, struct ls_checkpoint_best *best)
 {
     json_t *object;

@@ -211,7 +211,7 @@ static int words_gather(struct collecting *c, ls_checkpoint_needs *needs, void *
 }
 
 /* Local, alike on all ranks: who sends what to whom. Returns a file that is needed and nowhere,
- * NULL where there is none. */
+ * NULL if there is none. */
 static const struct ckpt_file *moves_plan(struct collecting *c)
 {
     size_t files = c->opened->file_count;

@@ -49,7 +49,7 @@ static void list_free(struct dirent **entries, int count)
     free(entries);
 }
 
-/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 where there is no
+/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 if there is no
  * such directory. parent gets its path. */
 static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
                 const char *run_directory, int (*select)(const struct dirent *),

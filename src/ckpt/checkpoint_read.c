@@ -167,7 +167,7 @@ static bool get_counts(const json_t *list, int *dims, int64_t *counts)
     return good;
 }
 
-/* False where it is no part of the tensor in a file that is there. */
+/* False if it is no part of the tensor in a file that is there. */
 static bool read_piece(const struct ckpt_opened *opened, const struct ls_stored_tensor *tensor,
                        const json_t *object, struct ckpt_piece *piece)
 {

@@ -13,7 +13,7 @@ static bool holds(const char *directory, const char *name)
     return ls_path_join(path, directory, name, NULL) == LS_OK && access(path, F_OK) == 0;
 }
 
-/* The directory of the checkpoint that path itself is, or names; false where it is a run. */
+/* The directory of the checkpoint that path itself is, or names; false if it is a run. */
 static bool is_checkpoint(const char *path, char directory[PATH_MAX])
 {
     if (ckpt_best_follow(path, directory))

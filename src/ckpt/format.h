@@ -97,14 +97,14 @@ int64_t ckpt_newest_below(const char *run_directory, int64_t below);
 int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *const *folders,
                   int count, struct ls_error *error);
 void ckpt_opened_free(struct ckpt_opened *opened);
-/* A file's size. LS_ECKPT where no regular file is there, which is damage; LS_EIO or LS_ENOMEM
- * where the system refuses to say. */
+/* A file's size. LS_ECKPT if no regular file is there, which is damage; LS_EIO or LS_ENOMEM
+ * if the system refuses to say. */
 int ckpt_file_size(const char *path, uint64_t *size, struct ls_error *error);
 /* Opens the file's map and compares it with its digest. */
 int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error);
 
 /* A read of *checkpoint failed: damage says how. Closes it and opens the next older one of its run,
- * with a warning; LS_ECKPT and NULL where there is none. */
+ * with a warning; LS_ECKPT and NULL if there is none. */
 int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
                const struct ls_log *log, struct ls_error *error);
 
@@ -112,9 +112,9 @@ int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
 void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
 /* Of an object without that field itself; false without memory. */
 bool ckpt_object_digest(json_t *object, const char *field, char text[33]);
-/* The checkpoint that a file as RUN/checkpoints/best names; false where path is no such file. */
+/* The checkpoint that a file as RUN/checkpoints/best names; false if path is no such file. */
 bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);
-/* LS_EBUSY where start is not 0, and not the newest of the directory. */
+/* LS_EBUSY if start is not 0, and not the newest of the directory. */
 int ckpt_token_check(const char *directory, int64_t start, struct ls_error *error);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is
  * success. */

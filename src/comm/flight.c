@@ -183,7 +183,7 @@ enum flight_process flight_process_of(struct flight_record *record)
     return !pid || pid == (int)getpid() ? FLIGHT_RUNS : process_of(pid);
 }
 
-/* Where a rank is: the operation that it waits in, else the last that it called. False where it has
+/* Where a rank is: the operation that it waits in, else the last that it called. False if it has
  * called none. */
 static bool where(struct flight_record *record, struct flight_entry *last)
 {
@@ -305,7 +305,7 @@ struct host_text {
     char text[64];
 };
 
-/* " on <host>" where there are several. */
+/* " on <host>" if there are several. */
 static struct host_text host_text(const struct flight_board *board, int rank)
 {
     struct host_text out = {""};

@@ -55,7 +55,7 @@ struct inquirer;
  * of what was answered (comm/inquire.h). */
 struct flight_board {
     int count, machine_ranks;       /* in all; on this machine */
-    struct inquirer *inquirer;      /* NULL where all ranks are on one machine, or cannot ask */
+    struct inquirer *inquirer;      /* NULL if all ranks are on one machine, or cannot ask */
     struct flight_record **records; /* [count] */
     atomic_int *claimed;            /* for those that share memory */
 };
@@ -69,9 +69,9 @@ void flight_progress_end(struct flight_record *record);
 uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double now_s);
 /* Entry index of the record, by its only writer. */
 void flight_write(struct flight_record *record, uint64_t index, const struct flight_entry *entry);
-/* Nothing where the entry was overwritten since. */
+/* Nothing if the entry was overwritten since. */
 void flight_change(struct ls_comm *comm, uint64_t index, enum flight_state state, double now_s);
-/* False where the entry is not there any more, or is being written. */
+/* False if the entry is not there any more, or is being written. */
 bool flight_read(struct flight_record *record, uint64_t index, struct flight_entry *entry);
 enum flight_process flight_process_of(struct flight_record *record);
 /* Whether the process of that rank of comm has ended. */
@@ -111,7 +111,7 @@ struct flight_wait {
 void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s);
 /* Something moved. */
 void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s);
-/* False where the time is over. late: as things are now. */
+/* False if the time is over. late: as things are now. */
 bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
                       const struct flight_late *late, double now_s);
 /* "timed out after 0.50 s at #17 of tp (4 ranks); late: rank 2: it ..." */

@@ -25,7 +25,7 @@ struct inquire_peer {
 struct inquirer;
 
 /* Local. Opens a socket on the addresses of this machine that others can reach, and fills own, but
- * for the machine. NULL where there is none: nobody is to be asked then. */
+ * for the machine. NULL if there is none: nobody is to be asked then. */
 struct inquirer *inquire_open(struct inquire_peer *own);
 /* Local. Answers from here on. peers[board->count] becomes the inquirer's; records of ranks that do
  * not share memory are NULL in the board, and become copies as they are asked for. False (and as
@@ -38,7 +38,7 @@ void inquire_close(struct inquirer *inquirer);
 /* All by rank of the world; for one of this machine they do nothing. Asks for where it is, above
  * all in that group, unless it was asked less than interval_s ago. */
 void inquire_ask(struct inquirer *inquirer, int rank, uint64_t group, double interval_s);
-/* Seconds for which it was asked in vain; 0 where it answers, or was never asked. */
+/* Seconds for which it was asked in vain; 0 if it answers, or was never asked. */
 double inquire_silence_s(struct inquirer *inquirer, int rank, double now_s);
 const char *inquire_host(const struct inquirer *inquirer, int rank);
 

@@ -24,7 +24,7 @@ struct mpi_lane {
     int phase, requests_count;
     MPI_Request *requests; /* [2 (n - 1)] */
     int *peers;            /* [2 (n - 1)] of the requests; ~peer for a send */
-    int scratch;           /* index of the slot's, where it has one */
+    int scratch;           /* index of the slot's, if it has one */
     const void **inputs;   /* [n] */
 };
 
@@ -82,7 +82,7 @@ void comm_mpi_resources_free(struct mpi_comm *comm);
 int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mpi_op **out,
                   struct ls_error *error);
 void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op);
-/* Does what can be done without blocking; true where something moved. */
+/* Does what can be done without blocking; true if something moved. */
 bool comm_mpi_advance(struct mpi_comm *comm);
 /* The operation is not over. Where the wait's time is (false), all that is pending on the
  * communicator fails with a text that names who is late. */

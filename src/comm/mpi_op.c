@@ -441,7 +441,7 @@ static int parts_post(struct mpi_comm *comm, struct mpi_op *op)
     return code;
 }
 
-/* True where the operation is over. A message of another length than expected spoils this recv
+/* True if the operation is over. A message of another length than expected spoils this recv
  * only; MPI reports a longer one as an error. */
 static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
 {

@@ -2,7 +2,7 @@
  *
  * Every rank of a collective posts its call. When the last has posted, the operation is ready: it
  * is a number of independent blocks of memory work, each with a fixed order of sums, and any thread
- * may do any block. Ranks that wait do blocks; where nobody waits, helper threads of the world do.
+ * may do any block. Ranks that wait do blocks; if nobody waits, helper threads of the world do.
  * So an operation never depends on a particular thread being scheduled, and ranks that compute are
  * not interrupted.
  *

@@ -150,7 +150,7 @@ static void op_check(struct thread_op *op, int slot)
 }
 
 /* The last rank has posted; a blocking one works itself. As many of those that wait as cores can
- * use are woken to share the work, and where nobody waits the helpers are called. */
+ * use are woken to share the work, and if nobody waits the helpers are called. */
 static void op_ready(struct thread_op *op, bool blocking)
 {
     struct work *work = &op->work;
@@ -237,7 +237,7 @@ static void relax(void)
 }
 
 /* Waits for another state, awake and without the mutex, as long as is likely to be of use; true
- * where it came. */
+ * if it came. */
 static bool op_spin(struct thread_op *op, double *patience_s)
 {
     enum { LOOKS = 16 };
@@ -265,7 +265,7 @@ static void op_late(const struct thread_op *op, const struct ls_comm *comm,
             flight_late_add(late, comm, op->collective ? i : i ? op->target : op->source);
 }
 
-/* True where there is reason to wait on, until wait->look_s. */
+/* True if there is reason to wait on, until wait->look_s. */
 static bool op_look(const struct thread_op *op, const struct ls_comm *comm,
                     struct flight_wait *wait)
 {
@@ -277,7 +277,7 @@ static bool op_look(const struct thread_op *op, const struct ls_comm *comm,
     return flight_wait_look(wait, comm, &late, now_s);
 }
 
-/* Until the operation is over; does blocks of it meanwhile. False where some rank does not come:
+/* Until the operation is over; does blocks of it meanwhile. False if some rank does not come:
  * comm is who waits, NULL for ever. patience_s: NULL to sleep at once. The mutex is held. */
 static bool op_finish(struct thread_op *op, double *patience_s, const struct ls_comm *comm,
                       struct flight_wait *wait)
@@ -352,7 +352,7 @@ bool comm_thread_test(struct ls_comm *comm, void *operation)
 
 /* ---- leaving -------------------------------------------------------------------------------- */
 
-/* Takes rank out of the operation's slot; true where that was still to do. */
+/* Takes rank out of the operation's slot; true if that was still to do. */
 static bool op_leave(struct thread_op *op, int slot, int rank)
 {
     struct comm_post *post = &op->posts[slot];

@@ -125,7 +125,7 @@ static bool fits(const struct ls_config *config)
            !ls_memory_fit(config, &layout, NULL, &fit, NULL) && ls_memory_fits(&fit) == LS_FITS;
 }
 
-/* What another value of a row tells: which ranks compute which workers more than an axis, where
+/* What another value of a row tells: which ranks compute which workers more than an axis, if
  * there are any; an axis more than all keys. */
 static int weight(const struct ls_draw_row *rows, int row)
 {

@@ -9,7 +9,7 @@
 
 enum { WIDE = 860, NARROW = 320, SHOWN = 64 };
 
-/* The planner's word on a run; false where there is none, which the page says. */
+/* The planner's word on a run; false if there is none, which the page says. */
 static bool begin_run(struct report *report, const struct report_run *run)
 {
     report_heading(report, run);

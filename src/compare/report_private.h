@@ -60,7 +60,7 @@ enum report_kind {
 };
 struct report_event {
     int64_t step;
-    double time; /* NaN where it was not recorded */
+    double time; /* NaN if it was not recorded */
     enum report_kind kind;
     char text[480];
 };
@@ -109,7 +109,7 @@ struct report_list {
 
 struct report_run {
     char directory[PATH_MAX], name[256];
-    const char *label; /* "A", "B", ..., or "" where there is one run */
+    const char *label; /* "A", "B", ..., or "" if there is one run */
 
     bool configured; /* config.yaml was read; with `laid_out`, resolved too */
     struct ls_config config;
@@ -171,7 +171,7 @@ void *report_list_add(struct report_list *list, size_t bytes);
 /* What a record of a meeting, or a step, says of workers. False without memory. */
 bool report_meeting_read(struct report_run *run, const struct ls_record *record);
 void report_push_read(struct report_run *run, const struct ls_record *record);
-/* Mean staleness of all updates; NaN where there are none. */
+/* Mean staleness of all updates; NaN if there are none. */
 double report_staleness(const struct report_async *async);
 
 /* The last point whose loss is finite, and the evaluation with the lowest; NULL: there is none. */
@@ -184,7 +184,7 @@ struct report_speed {
     double percentile[REPORT_PERCENTILES]; /* of step_s */
     double mean_s;
     double tokens_per_s_median, tokens_per_s_mean;
-    double peak_share_mean, peak_share_best; /* NaN where it was not measured */
+    double peak_share_mean, peak_share_best; /* NaN if it was not measured */
 };
 int report_speed_of(const struct report_run *run, struct report_speed *speed,
                     struct ls_error *error);

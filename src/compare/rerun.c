@@ -190,7 +190,7 @@ static bool is_same(const struct ls_digest *a, const struct ls_digest *b)
     return a->low == b->low && a->high == b->high;
 }
 
-/* The digests of a step, NULL where none were kept. */
+/* The digests of a step, NULL if none were kept. */
 static const struct ls_digest *digests_of(const struct ls_rerun *rerun, int64_t step)
 {
     if (rerun->tensors == 0 || step < rerun->tensors_from || step > rerun->last)
@@ -198,7 +198,7 @@ static const struct ls_digest *digests_of(const struct ls_rerun *rerun, int64_t 
     return rerun->digests + (step - rerun->tensors_from) * rerun->tensors;
 }
 
-/* True where a tensor of the step differs. */
+/* True if a tensor of the step differs. */
 static bool tensor_differs(const struct ls_rerun *a, const struct ls_rerun *b, int64_t step,
                            char *name, size_t bytes)
 {

@@ -32,7 +32,7 @@ struct search {
     struct ls_layout layout; /* room */
     struct ls_config tried, best;
     double best_cost;
-    int64_t tries, weight; /* of a try: more where there are many sizes of batches */
+    int64_t tries, weight; /* of a try: more if there are many sizes of batches */
 };
 
 /* ---- one candidate --------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include <lockstep/base/yaml.h>
 #include <lockstep/config.h>
 
-/* Index in the table, -1 where no key has this name. */
+/* Index in the table, -1 if no key has this name. */
 int config_index(const char *name);
 /* The value's place in config. */
 void *config_slot(struct ls_config *config, const struct ls_config_key *key);
@@ -19,13 +19,13 @@ void config_quote(const char *value, char *text, size_t bytes);
 bool config_is_text(const struct ls_config_key *key);
 /* Whether it is a path, or a list of paths. */
 bool config_is_path(const struct ls_config_key *key);
-/* True where the key has its default value. */
+/* True if the key has its default value. */
 bool config_is_initial(const struct ls_config *config, const struct ls_config_key *key);
 /* Resolves ${here} and the alternatives of a path, or of a list of them, that the file gave (see
- * config_paths.c); false where the result is too long. */
+ * config_paths.c); false if the result is too long. */
 bool config_here(const char *file, bool list, char value[LS_CONFIG_TEXT_BYTES]);
 /* data.blend (config_blend.c). Of a text, as the command line has it: false, and why. Of a YAML
- * list, whose start is the current event, in a file. And each source changed in place: false where
+ * list, whose start is the current event, in a file. And each source changed in place: false if
  * the result is too long. */
 bool config_blend_parse(const char *text, char slot[LS_CONFIG_BLEND_BYTES], char *why,
                         size_t bytes);
@@ -43,7 +43,7 @@ void config_unknown(const char *name, char *text, size_t bytes);
 /* Names of keys in other programs, index 0, 1, ...; false past the last. */
 enum { CONFIG_ALIAS_BYTES = 64 };
 bool config_alias(size_t index, char theirs[CONFIG_ALIAS_BYTES], const char **ours);
-/* The assignments of a preset, "layers=12 channels=768", and its family; NULL where there is no
+/* The assignments of a preset, "layers=12 channels=768", and its family; NULL if there is no
  * such preset. */
 const char *config_preset(const char *name, enum ls_arch *arch);
 /* ls_config_resolve, whose refusals name no value that works. mends: where a key of the recipe does
@@ -53,7 +53,7 @@ int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends
 /* Whether config_resolve may mend this key, which was given. */
 bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key);
 /* What judges the layout of a resolved configuration, and all that is suggested in its place.
- * table: of parallel.schedule_file, where that is to be read. Refusals name no layout that works.
+ * table: of parallel.schedule_file, if that is to be read. Refusals name no layout that works.
  */
 int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
                  struct ls_layout *layout, struct ls_error *error);

@@ -468,7 +468,7 @@ static int check_seq_tiles(struct ls_config *config, bool mends, struct ls_error
     return LS_OK;
 }
 
-/* With bf16 a run decides at its start what auto is, where it has a choice: a leaf's gradient goes
+/* With bf16 a run decides at its start what auto is, if it has a choice: a leaf's gradient goes
  * on from any sequence to the next one, so each has to be whole steps. */
 static int resolve_arithmetic(struct ls_config *config, struct ls_error *error)
 {

@@ -286,7 +286,7 @@ void ls_config_expected(const struct ls_config_key *key, char *text, size_t byte
     }
 }
 
-/* Why text is none of the numbers that were expected, where that is not plain. */
+/* Why text is none of the numbers that were expected, if that is not plain. */
 static const char *number_reason(const struct ls_config_key *key, const char *text)
 {
     char bare[32];

@@ -51,7 +51,7 @@ static void kept_path(char path[PATH_MAX], const char *run, const char *name)
     snprintf(path, PATH_MAX, "%s/tokenizer/%s", run, name);
 }
 
-/* The digests that were written; "" where nothing is kept. */
+/* The digests that were written; "" if nothing is kept. */
 static void digests_kept(const char *run, char text[DIGESTS_BYTES])
 {
     char path[PATH_MAX];

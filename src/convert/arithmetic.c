@@ -50,7 +50,7 @@ static int64_t number(struct sum *s, const char *text, const char **end)
     return value;
 }
 
-/* Of a variable; fallback, up to '}', where it has none. */
+/* Of a variable; fallback, up to '}', if it has none. */
 static int64_t value_of(struct sum *s, const char *name, const char *fallback)
 {
     const char *text = s->variable(s->user, name), *end;

@@ -34,7 +34,7 @@ struct convert_entries {
     int64_t room;
     json_t *places; /* of each key, the first */
 };
-/* Takes copies. LS_ENOMEM; LS_ECONFIG where there are more than a configuration has. */
+/* Takes copies. LS_ENOMEM; LS_ECONFIG if there are more than a configuration has. */
 int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
                         struct ls_error *error);
 /* The same, or of a key that is there: the entry becomes this one. */
@@ -53,7 +53,7 @@ convert_reader convert_json_read, convert_toml_read, convert_shell_read;
 
 /* The text of a shell's variable, NULL for none. */
 typedef const char *convert_variable(const void *user, const char *name);
-/* The length of the "$((sum))" that text[terminated] begins with, and what it comes to; 0 where a
+/* The length of the "$((sum))" that text[terminated] begins with, and what it comes to; 0 if a
  * variable is not known, is no whole number, or an operator is none of + - * / %. */
 size_t convert_arithmetic(const char *text, convert_variable *variable, const void *user,
                           int64_t *out);
@@ -112,7 +112,7 @@ bool convert_among(const char *word, const char *words);
 /* Our key gets a value; theirs is the key that it comes from. */
 void convert_keep(struct convert *c, const char *ours, const char *theirs, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same of a default there that is not ours; does nothing where our key has a value already. */
+/* The same of a default there that is not ours; does nothing if our key has a value already. */
 void convert_assume(struct convert *c, const char *ours, const char *theirs, const char *format,
                     ...) __attribute__((format(printf, 4, 5)));
 /* Our key gets the value of theirs, or `initial` as a default there; NULL: then ours stands. */
@@ -138,7 +138,7 @@ void convert_advise(struct convert *c, const char *format, ...)
 void convert_fail(struct convert *c, const char *theirs, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Data-parallel ranks: options.ranks over those of the model; 0 where ranks are not known. */
+/* Data-parallel ranks: options.ranks over those of the model; 0 if ranks are not known. */
 int64_t convert_dp(struct convert *c, int64_t model_ranks, const char *axes);
 /* parallel.tp, and the tiles that admit more than 8; parallel.cp and its tiles. */
 void convert_tp(struct convert *c, const char *theirs, int64_t ranks);

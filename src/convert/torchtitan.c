@@ -22,7 +22,7 @@ static const char *given(const struct convert *c, const char *const *keys)
 /* ---- the model ------------------------------------------------------------------------------ */
 
 static const char hf_model[] = "hf_transformers.model";
-/* What torchtitan calls families, where that is not our name. */
+/* What torchtitan calls families, if that is not our name. */
 static const char *const families[][2] = {{"llama3|llama3_ft|llama3_simple_fsdp", "llama"}};
 /* Shapes of its own, by the names of presets. */
 static const struct ls_preset shapes[] = {
@@ -229,7 +229,7 @@ static void translate_sequence(struct convert *c, struct titan *t)
 /* What moved from one section to the other. */
 #define PARALLEL(name) GIVEN("parallelism." name, "experimental." name)
 
-/* Ranks on an axis, 1 where it is not given. */
+/* Ranks on an axis, 1 if it is not given. */
 static int64_t degree(struct convert *c, const char *from, int64_t least)
 {
     int64_t ranks = 1;
@@ -376,7 +376,7 @@ static void translate_layout(struct convert *c, struct titan *t)
 
 /* ---- the batch ------------------------------------------------------------------------------ */
 
-/* A key in tokens, as sequences; 0 where it is absent or -1. */
+/* A key in tokens, as sequences; 0 if it is absent or -1. */
 static int64_t sequences(struct convert *c, const struct titan *t, const char *key)
 {
     int64_t tokens = 0;

@@ -69,7 +69,7 @@ static int by_match(const void *a, const void *b)
     return compare(x->matched, x->matched_bytes, y->matched, y->matched_bytes);
 }
 
-/* *out = the tokens in an order; LS_EDATA where two are equal in it. */
+/* *out = the tokens in an order; LS_EDATA if two are equal in it. */
 static int sorted(const struct data_added *added, int (*order)(const void *, const void *),
                   const char *name, const struct data_added_token ***out, struct ls_error *error)
 {

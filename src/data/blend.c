@@ -261,7 +261,7 @@ static int stage_end_entries(const struct ls_blend *blend, const struct ls_blend
 static void stage_end_epochs(const struct ls_blend *blend, struct stage *stage)
 {
     if (stage->end - stage->first <= stage->period)
-        return; /* in its first period, where none had them before */
+        return; /* in its first period, if none had them before */
     for (int i = 0; i < blend->source_count; i++)
         if (stage->parts[i] > 0 && blend->sources[i].limit < INT64_MAX)
             stage->end =
@@ -269,7 +269,7 @@ static void stage_end_epochs(const struct ls_blend *blend, struct stage *stage)
                        stage_number_behind(stage, i, blend->sources[i].limit - stage->before[i]));
 }
 
-/* One stage more, from where the last one ended; *going is false where none is left. */
+/* One stage more, from where the last one ended; *going is false if none is left. */
 static int stage_add(struct ls_blend *blend, const struct ls_blend_config *config, double *weights,
                      bool *going, struct ls_error *error)
 {

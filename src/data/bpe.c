@@ -59,7 +59,7 @@ void data_bpe_scratch_release(struct data_bpe_scratch *scratch)
     *scratch = (struct data_bpe_scratch){0};
 }
 
-/* The merge of the neighbours left and right; NULL where they do not merge. */
+/* The merge of the neighbours left and right; NULL if they do not merge. */
 static const struct data_merge *merge_find(const struct data_bpe *bpe, int32_t left, int32_t right)
 {
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;

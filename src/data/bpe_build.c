@@ -157,7 +157,7 @@ static int byte_symbols(struct data_bpe *bpe, const struct data_bpe_model *model
     return LS_OK;
 }
 
-/* True where no token goes on from another character to the meta space. */
+/* True if no token goes on from another character to the meta space. */
 static bool words_part(const struct data_bpe *bpe, int64_t vocabulary)
 {
     static const unsigned char space[] = {0xe2, 0x96, 0x81};

@@ -4,7 +4,7 @@
 enum { PART_BYTES = 1 << 20, READ_BYTES_MIN = 1 << 16 };
 
 /* The document's text since `begin` does not end in this part: what follows a place where it may be
- * cut is carried over. *cut is false where there is no such place yet. */
+ * cut is carried over. *cut is false if there is no such place yet. */
 static int document_cut(struct data_parts *parts, struct ls_text *text, size_t begin, void *part,
                         bool *cut, struct ls_error *error)
 {

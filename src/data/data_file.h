@@ -37,7 +37,7 @@ void data_file_close(struct data_file *file);
 const char *data_file_name(const struct data_file *file);
 int64_t data_file_bytes(const struct data_file *file);
 bool data_file_is_remote(const struct data_file *file);
-/* LS_EDATA where it is not what was opened any more: every answer of a server says so by itself, a
+/* LS_EDATA if it is not what was opened any more: every answer of a server says so by itself, a
  * local file is looked at here, and by every 256th read. */
 int data_file_look(struct data_file *file, struct ls_error *error);
 /* buffer[bytes] = those from `at` on, which lie inside. Peek: of a few bytes beside which nothing

@@ -23,7 +23,7 @@ int data_text_put(struct ls_text *text, const void *bytes, size_t count, struct 
 size_t data_last_cut(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes);
 /* Whether a tokenizer is recorded beside the store. */
 bool data_tokenizer_recorded(const char *store);
-/* True where the bytes of token id end a line. */
+/* True if the bytes of token id end a line. */
 bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id);
 
 /* ---- token files (token_file.c) ------------------------------------------------------------- */
@@ -50,7 +50,7 @@ static inline uint64_t data_load_u64(const unsigned char *at)
     memcpy(&value, at, sizeof value);
     return value;
 }
-/* The number that so many hexadecimal digits are, -1 where one of them is none. */
+/* The number that so many hexadecimal digits are, -1 if one of them is none. */
 static inline int data_hex_at(const char *at, int digits)
 {
     int number = 0;
@@ -113,7 +113,7 @@ int data_idx_end(const struct data_idx_check *check, struct ls_error *error);
 int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
                    int64_t bin_bytes, struct data_idx *out, struct ls_error *error);
 /* Checks file[bytes], of which at least the header is readable, as llm.c tokens of file_bytes.
- * *is_llmc is false where the magic is of no llm.c token file (then LS_OK). */
+ * *is_llmc is false if the magic is of no llm.c token file (then LS_OK). */
 int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_bytes, bool *is_llmc,
                     struct data_tokens *out, struct ls_error *error);
 
@@ -131,7 +131,7 @@ int data_mask_check_counted(const char *name, int64_t found, int64_t counted, bo
                             struct ls_error *error);
 /* How many of the tokens [first, first + count) count. */
 int64_t data_mask_counted(const unsigned char *bits, int64_t first, int64_t count);
-/* targets[count] = -1 where the token does not count. */
+/* targets[count] = -1 if the token does not count. */
 void data_mask_apply(const unsigned char *bits, int64_t first, int64_t count, int32_t *targets);
 
 /* ---- which documents share a sample (pack_file.c) -------------------------------------------- */
@@ -175,7 +175,7 @@ static inline void data_pack_piece(const struct data_pack *pack, int64_t piece, 
 
 struct data_packing;
 /* Samples of `tokens` inputs; then the documents of each store, which begins at token `first` of
- * the stream; then the samples are found. LS_EDATA where there are none. */
+ * the stream; then the samples are found. LS_EDATA if there are none. */
 int data_packing_new(int64_t tokens, struct data_packing **out, struct ls_error *error);
 int data_packing_add(struct data_packing *packing, const struct data_idx *idx, int64_t first,
                      struct ls_error *error);
@@ -202,7 +202,7 @@ int data_source_read(struct data_source *source, void *buffer, size_t bytes, siz
                      struct ls_error *error);
 
 /* Appends the text under `key` of the JSON object line[length], which is changed, as Python's
- * json.loads takes it; half a surrogate pair becomes U+FFFD. LS_EDATA where the record is bad. */
+ * json.loads takes it; half a surrogate pair becomes U+FFFD. LS_EDATA if the record is bad. */
 int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
                      struct ls_error *error);
 /* Its two ways: of a record that is plain, in one pass (record_plain.c), false for another one, and
@@ -251,7 +251,7 @@ struct data_corpus_config {
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
                      struct ls_error *error);
 void data_corpus_close(struct data_corpus *corpus);
-/* LS_EINVAL where the file that is to be written, or removed, at path is one of the inputs. */
+/* LS_EINVAL if the file that is to be written, or removed, at path is one of the inputs. */
 int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct ls_error *error);
 /* Appends the next bytes of the current document to *out, about `want` of them, and says what comes
  * after. DATA_CORPUS_END appends nothing. */
@@ -383,7 +383,7 @@ int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error 
  */
 int data_writer_move_runs(struct data_writer *writer, int64_t first, struct data_writer *to,
                           struct ls_error *error);
-/* Tokens that count; all, where there is no mask. */
+/* Tokens that count; all, if there is no mask. */
 int64_t data_writer_counted(const struct data_writer *writer);
 /* The tokens since the last end are a document; none: nothing happens. */
 int data_writer_end_document(struct data_writer *writer, struct ls_error *error);
@@ -422,7 +422,7 @@ struct data_stored {
     int64_t ids_room;
 };
 /* spec: a tokenizer, or NULL for the recorded one. data_stored_release takes it whatever this
- * returns. data_stored_index makes its documents known: LS_EDATA where the format has none. */
+ * returns. data_stored_index makes its documents known: LS_EDATA if the format has none. */
 int data_stored_open(struct data_stored *stored, const char *name, const char *spec,
                      struct ls_error *error);
 int data_stored_index(struct data_stored *stored, struct ls_error *error);

@@ -12,7 +12,7 @@
 
 /* ---- what both read ------------------------------------------------------------------------- */
 
-/* The code unit of \uXXXX at p, -1 where there is none. */
+/* The code unit of \uXXXX at p, -1 if there is none. */
 static int escape_at(const char *p, const char *end)
 {
     return end - p < 6 || p[0] != '\\' || p[1] != 'u' ? -1 : data_hex_at(p + 2, 4);
@@ -57,7 +57,7 @@ static size_t digits_at(const char *p, const char *end)
     return count;
 }
 
-/* Bytes of the number at p, 0 where there is none. */
+/* Bytes of the number at p, 0 if there is none. */
 static size_t number_at(const char *p, const char *end)
 {
     static const char infinity[] = "Infinity";
@@ -128,7 +128,7 @@ static void list_keys(json_t *record, char *text, size_t bytes)
         snprintf(text, bytes, "none");
 }
 
-/* The string under key; "" where it is empty. */
+/* The string under key; "" if it is empty. */
 static int find_text(json_t *record, const char *key, const char *hint, const char **text,
                      size_t *length, struct ls_error *error)
 {

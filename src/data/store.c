@@ -559,7 +559,7 @@ static long long raw_id(const struct file *file, int64_t at)
     return read_ids(file, data_file_read, at, 1, &id, NULL) ? -1 : id;
 }
 
-/* -1 where all are inside. The loop has no branch, so that it costs little beside the copy. */
+/* -1 if all are inside. The loop has no branch, so that it costs little beside the copy. */
 static int64_t first_outside(const int32_t *ids, int64_t count, int64_t vocabulary)
 {
     uint32_t limit = vocabulary > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)vocabulary;
@@ -605,7 +605,7 @@ struct asked {
     data_file_reader *read;
     int32_t *ids;
     int64_t vocabulary; /* that they must be in; 0: any */
-    int32_t *targets;   /* become -1 where the token does not count; NULL: they are counted */
+    int32_t *targets;   /* become -1 if the token does not count; NULL: they are counted */
     int64_t counted;    /* of the tokens so far */
     float *weights;
     float usual; /* where a file has none */

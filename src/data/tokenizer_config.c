@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* What ends a document where there is nothing else to say it. */
+/* What ends a document if there is nothing else to say it. */
 static const char *const document_ends[] = {"<|endoftext|>", "<|end_of_text|>", NULL};
 static const char *const text_ends[] = {"</s>", "<eos>", NULL};
 

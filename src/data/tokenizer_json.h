@@ -19,7 +19,7 @@ struct data_json {
     bool fused, bytes_decoded;
     struct ls_error *error;
     int status;                     /* the first failure; later ones are not heard of */
-    struct data_pre_tokenizer none; /* what is filled in where there is no step, after a failure */
+    struct data_pre_tokenizer none; /* what is filled in if there is no step, after a failure */
 };
 
 /* LS_ENOTSUP "PATH: WHERE: ... is not supported". */
@@ -43,7 +43,7 @@ void data_json_text(struct data_json *j, const char *where, const json_t *object
 /* Flags of an added token; what is absent is as tokenizers has it. */
 void data_json_added_flags(struct data_json *j, const char *where, const json_t *object,
                            struct data_added_token *token);
-/* Its "type"; "" where it has none. */
+/* Its "type"; "" if it has none. */
 const char *data_json_type(const json_t *object);
 
 /* Adds the tokens that only the files beside it name (tokenizer_added.c), to those of j->root. */

@@ -124,7 +124,7 @@ struct data_bpe_model {
 };
 int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, struct ls_error *error);
 void data_bpe_release(struct data_bpe *bpe);
-/* The id of a token, -1 where there is none. */
+/* The id of a token, -1 if there is none. */
 int32_t data_bpe_token(const struct data_bpe *bpe, struct data_string token);
 
 /* Which byte a character stands for. */
@@ -142,7 +142,7 @@ int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const 
                    struct ls_error *error);
 /* Room for so many merges, of which there are none yet. */
 int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *error);
-/* The same by ids; false where the pair was merged before. */
+/* The same by ids; false if the pair was merged before. */
 bool data_bpe_merge_ids(struct data_bpe *bpe, int32_t left, int32_t right, int32_t rank,
                         int32_t result);
 static inline uint64_t data_merge_slot(const struct data_bpe *bpe, uint64_t pair)
@@ -202,7 +202,7 @@ void data_pattern_free(struct data_pattern *pattern);
 /* One thread's match data. */
 int data_matcher_new(const struct data_pattern *pattern, void **out, struct ls_error *error);
 void data_matcher_free(void *matcher);
-/* *found = the first match at start or behind it, {bytes, bytes} where there is none; text[bytes]
+/* *found = the first match at start or behind it, {bytes, bytes} if there is none; text[bytes]
  * is well-formed UTF-8. */
 int data_pattern_find(const struct data_pattern *pattern, void *matcher, const unsigned char *text,
                       size_t bytes, size_t start, struct data_range *found, struct ls_error *error);
@@ -229,11 +229,11 @@ int data_splitter_new_literal(const char *literal, size_t bytes, struct data_spl
 void data_splitter_free(struct data_splitter *splitter);
 /* The pattern of a published rank file: "cl100k_base" and so on; NULL: no such name. */
 const char *data_pattern_named(const char *name);
-/* True where matches cover every text without a gap. */
+/* True if matches cover every text without a gap. */
 bool data_splitter_covers(const struct data_splitter *splitter);
-/* NULL where it is a pattern. */
+/* NULL if it is a pattern. */
 const char *data_splitter_literal(const struct data_splitter *splitter);
-/* One thread's state, NULL where none is needed. */
+/* One thread's state, NULL if none is needed. */
 int data_split_state_new(const struct data_splitter *splitter, void **out, struct ls_error *error);
 void data_split_state_free(void *state);
 /* As data_pattern_find. */
@@ -270,7 +270,7 @@ struct data_added {
 /* Copies a token; what it matches is set later. */
 int data_added_put(struct data_added *added, const char *name, const struct data_added_token *token,
                    struct ls_error *error);
-/* Makes tokens found by id and by text. LS_EDATA where two are the same. */
+/* Makes tokens found by id and by text. LS_EDATA if two are the same. */
 int data_added_index(struct data_added *added, const char *name, struct ls_error *error);
 const struct data_added_token *data_added_of_id(const struct data_added *added, int32_t id);
 const struct data_added_token *data_added_of_text(const struct data_added *added, const char *text);

@@ -177,7 +177,7 @@ static int64_t places_join(struct trainer *t, const struct merge *m, int64_t cou
     return kept;
 }
 
-/* The neighbours of a joined place: NONE where there is none, and where the pair with it is that of
+/* The neighbours of a joined place: NONE if there is none, and where the pair with it is that of
  * the place before. */
 static inline void neighbours(const struct trainer *t, const struct merge *m, uint32_t at,
                               int32_t *before, int32_t *behind)

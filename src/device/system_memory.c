@@ -22,7 +22,7 @@ static int64_t meminfo(const char *name)
     return bytes;
 }
 
-/* The number in a file; INT64_MAX where there is none ("max"). */
+/* The number in a file; INT64_MAX if there is none ("max"). */
 static int64_t bound_read(const char *path)
 {
     char text[64], *end;

@@ -98,7 +98,7 @@ static void end_transfer(struct ls_tier *tier, struct tier_transfer *transfer)
 }
 
 /* Moves on within the piece. Only whole units count: direct access cannot go on between them. True
- * where something moved. */
+ * if something moved. */
 static bool advance(struct tier_piece *piece, int64_t result)
 {
     size_t moved = result > 0 ? (size_t)result : 0;

@@ -84,7 +84,7 @@ struct ls_tier {
 
 /* ---- tier.c: for who moves ------------------------------------------------------------------ */
 
-/* The next piece that may go now; false where there is none. With the mutex held. */
+/* The next piece that may go now; false if there is none. With the mutex held. */
 bool tier_take(struct ls_tier *tier, struct tier_piece *piece);
 /* Whether all is done and the tier ends. With the mutex held. */
 bool tier_over(const struct ls_tier *tier);
@@ -113,9 +113,9 @@ tier_move tier_file_move;
 tier_move tier_host_move;
 /* A thread of the tier, which runs main(tier). */
 int tier_thread_start(struct ls_tier *tier, void *(*main)(void *), struct ls_error *error);
-/* Starts up to count threads that move pieces by tier->move; fails where there is none. */
+/* Starts up to count threads that move pieces by tier->move; fails if there is none. */
 int tier_threads_start(struct ls_tier *tier, int count, struct ls_error *error);
-/* LS_ENOTSUP where io_uring is not allowed. */
+/* LS_ENOTSUP if io_uring is not allowed. */
 int tier_ring_start(struct ls_tier *tier, struct ls_error *error);
 /* Tells its thread that there is work. */
 void tier_ring_wake(struct tier_ring *ring);

@@ -87,7 +87,7 @@ static void submit(struct ls_tier *tier, struct slot *slot)
     io_uring_sqe_set_data(entry, slot);
 }
 
-/* Fills the free slots; false where the tier ends. */
+/* Fills the free slots; false if the tier ends. */
 static bool fill(struct ls_tier *tier)
 {
     struct slot *slot;

@@ -8,7 +8,7 @@ struct route {
     int count;
 };
 
-/* True where a rank has a part in the step of an axis: it is at coordinate 0 of all later ones. */
+/* True if a rank has a part in the step of an axis: it is at coordinate 0 of all later ones. */
 static bool takes_part(const struct ls_mesh *mesh, const int64_t *coordinates, int axis)
 {
     for (int later = axis + 1; later < mesh->axis_count; later++)

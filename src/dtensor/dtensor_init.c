@@ -190,7 +190,7 @@ out:
 
 /* ---- from and to wholes ---------------------------------------------------------------------- */
 
-/* True where this rank's part is what adds to nothing: behind coordinate 0 of a Partial(sum). */
+/* True if this rank's part is what adds to nothing: behind coordinate 0 of a Partial(sum). */
 static bool is_neutral(const struct ls_dtensor_spec *spec, int64_t rank)
 {
     int64_t coordinates[LS_MESH_AXES_MAX];

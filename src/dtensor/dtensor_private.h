@@ -49,7 +49,7 @@ struct dtensor_step {
     int dims;
     int64_t shape[LS_DTENSOR_DIMS_MAX];
     int64_t from_count, to_count;      /* local elements before and after */
-    int64_t send_count, receive_count; /* elements of staging; 0 where the step works in place */
+    int64_t send_count, receive_count; /* elements of staging; 0 if the step works in place */
 };
 /* The step that takes `now` to placement `to` on one axis; `now` is then there. */
 void dtensor_step_init(struct dtensor_step *step, struct ls_dtensor_spec *now,
@@ -59,7 +59,7 @@ void dtensor_step_init(struct dtensor_step *step, struct ls_dtensor_spec *now,
 int dtensor_plan_axes(const struct ls_dtensor_spec *from, const struct ls_dtensor_spec *to,
                       int64_t rank, struct dtensor_step steps[LS_REDISTRIBUTE_STEPS_MAX],
                       struct ls_error *error);
-/* True where the whole is better one exchange than these steps; the same on every rank. */
+/* True if the whole is better one exchange than these steps; the same on every rank. */
 bool dtensor_prefers_exchange(const struct ls_dtensor_spec *from, const struct ls_dtensor_spec *to,
                               const struct dtensor_step *steps, int count);
 /* The cut of the step's dim by one of its two placements, at a coordinate of the axis. */
@@ -76,15 +76,15 @@ int dtensor_step_run(const struct dtensor_step *step, enum ls_dtype dtype, const
  * bytes. */
 size_t dtensor_pack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
                     int64_t to_index, const void *in, void *block);
-/* LS_EINVAL where a tensor is not this rank's part on the mesh of comms; `what` is the operation.
+/* LS_EINVAL if a tensor is not this rank's part on the mesh of comms; `what` is the operation.
  */
 int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_comms *comms,
                         const char *what, struct ls_error *error);
-/* buffers[i] of counts[i] elements in the temporary memory of comms, NULL where that is 0;
+/* buffers[i] of counts[i] elements in the temporary memory of comms, NULL if that is 0;
  * LS_ENOMEM. What an earlier call gave is gone. */
 int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count,
                    enum ls_dtype dtype, void **buffers, struct ls_error *error);
-/* LS_EINVAL where a placement is Partial and the type is not F32. */
+/* LS_EINVAL if a placement is Partial and the type is not F32. */
 int dtensor_partial_check(const struct ls_dtensor_spec *spec, struct ls_error *error);
 /* memcpy, also of empty parts, which have no memory. */
 static inline void dtensor_copy(void *to, const void *from, size_t bytes)
@@ -95,7 +95,7 @@ static inline void dtensor_copy(void *to, const void *from, size_t bytes)
 /* What adds to nothing: x + -0.0 is x for every x, -0.0 too. */
 void dtensor_fill_neutral(float *out, int64_t count);
 
-/* Elements that `to_rank` gets from `from_rank`, itself included, 0 where that is not the one to
+/* Elements that `to_rank` gets from `from_rank`, itself included, 0 if that is not the one to
  * send; the ranks that send hold every element exactly once. */
 int64_t dtensor_exchange_count(const struct ls_dtensor_spec *from, int64_t from_rank,
                                const struct ls_dtensor_spec *to, int64_t to_rank);

@@ -89,7 +89,7 @@ bool ls_runs_next(struct ls_runs *runs, struct ls_run *run)
     } while (true);
 }
 
-/* False where the parts are apart on some dim: then no run need be looked at. */
+/* False if the parts are apart on some dim: then no run need be looked at. */
 static bool bounds_meet(const struct ls_runs *a, const struct ls_runs *b)
 {
     for (int dim = 0; dim < a->spec->dims; dim++) {

@@ -111,7 +111,7 @@ void dtensor_step_init(struct dtensor_step *step, struct ls_dtensor_spec *now,
     now->placement[axis] = to;
 }
 
-/* True where the axes before `axis` cut dim in the same way in both layouts. */
+/* True if the axes before `axis` cut dim in the same way in both layouts. */
 static bool cut_alike_before(const struct ls_dtensor_spec *a, const struct ls_dtensor_spec *b,
                              int axis, int dim)
 {

@@ -15,7 +15,7 @@
 
 enum { EVAL_ROWS = 2048 };
 
-/* The keys that mean something where nothing is trained. */
+/* The keys that mean something if nothing is trained. */
 static const struct {
     const char *name;
     bool text; /* to generation too */
@@ -92,7 +92,7 @@ static bool is_run(const char *path)
            access(config, F_OK) == 0;
 }
 
-/* The resolved configuration of a run, and its tokenizer: NULL where there is none. */
+/* The resolved configuration of a run, and its tokenizer: NULL if there is none. */
 static int run_read(const char *path, struct ls_config *config, struct ls_tokenizer **tokenizer,
                     struct ls_error *error)
 {

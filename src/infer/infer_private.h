@@ -41,7 +41,7 @@ int runner_model_make(const struct ls_model_options *options, struct ls_arena *a
 int runner_forward(struct ls_runner *runner, struct ls_model *model, struct ls_micro_batch *batch,
                    struct ls_error *error);
 
-/* Local. A decoder of that size; LS_ENOMEM where the machine has too little. */
+/* Local. A decoder of that size; LS_ENOMEM if the machine has too little. */
 int runner_decoder(struct ls_runner *runner, const struct ls_decoder_size *size,
                    struct ls_error *error);
 
@@ -66,7 +66,7 @@ void found_take(const struct found_rows *rows, const struct ls_micro_batch *batc
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The weights of this rank's layers as a model reads them, where nothing trains them. */
+/* The weights of this rank's layers as a model reads them, if nothing trains them. */
 struct held_weights {
     const struct ls_params *params; /* borrowed */
     enum ls_dtype act;
@@ -78,12 +78,12 @@ struct held_weights {
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
                       enum ls_quantize quantize, struct ls_error *error);
 void held_weights_release(struct held_weights *held);
-/* Where the part of the parameter lies; NULL where it is int8. */
+/* Where the part of the parameter lies; NULL if it is int8. */
 void *held_weights_data(const struct held_weights *held, const struct ls_param *param);
 /* Elements [first, first + count) of the part of the parameter become values. */
 void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
                       int64_t first, int64_t count, const float *values);
-/* All elements of the parameter were set, and none of another since its first. LS_EDATA where it
+/* All elements of the parameter were set, and none of another since its first. LS_EDATA if it
  * cannot be int8. */
 int held_weights_end(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
                      struct ls_error *error);

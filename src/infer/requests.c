@@ -56,7 +56,7 @@ static int tokens_append(struct reading *r, struct ls_token_list *list, const in
     return LS_OK;
 }
 
-/* The id; -1 where value is no id of the model. */
+/* The id; -1 if value is no id of the model. */
 static int32_t id_of(const struct reading *r, const json_t *value)
 {
     json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;

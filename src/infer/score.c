@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCORE_ROWS = 2048 }; /* of a micro-batch, where one text has no more */
+enum { SCORE_ROWS = 2048 }; /* of a micro-batch, if one text has no more */
 
 /* A model of one shape, and its batches. */
 struct shape {

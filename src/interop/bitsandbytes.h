@@ -4,7 +4,7 @@
 
 #include "interop/interop_private.h"
 
-/* LS_ECONFIG where description's quantization_config is another form of bitsandbytes; otherwise it
+/* LS_ECONFIG if description's quantization_config is another form of bitsandbytes; otherwise it
  * goes, if it is bitsandbytes'. name: of the file. */
 int bnb_config_take(json_t *description, const char *name, struct ls_error *error);
 /* Whether the tensor of that name belongs to a matrix, and to which. */

@@ -21,7 +21,7 @@ static inline int32_t rounded(float x)
     return whole + (rest >= 0.5f) - (rest <= -0.5f);
 }
 
-/* False where the scale is more than fp16 has, or a value is not finite. */
+/* False if the scale is more than fp16 has, or a value is not finite. */
 static bool block_quantize(const float *x, unsigned char *out)
 {
     uint32_t largest = 0; /* of |x|: as integers, floats have their own order, and NaN is above */

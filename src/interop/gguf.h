@@ -49,7 +49,7 @@ void gguf_write_f32(FILE *stream, float value);
  */
 enum { GGUF_Q8_VALUES = 32 };
 
-/* The name of a tensor of Hugging Face's there; false where there is none. */
+/* The name of a tensor of Hugging Face's there; false if there is none. */
 bool gguf_name(enum ls_arch arch, const char *elsewhere, char name[LS_PARAM_NAME_MAX + 1]);
 /* general.* and what the architecture says of its model. */
 void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex);

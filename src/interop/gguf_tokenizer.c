@@ -37,7 +37,7 @@ static const struct {
     {SHORT "|" LETTERS "|\\p{N}|" REST, false, "qwen2"},
 };
 
-/* The pattern of a Split step, "" where there is none. */
+/* The pattern of a Split step, "" if there is none. */
 static const char *pattern_of(const json_t *step)
 {
     const json_t *list = json_object_get(step, "pretokenizers");
@@ -52,7 +52,7 @@ static const char *pattern_of(const json_t *step)
     return pattern ? pattern : "?";
 }
 
-/* GGUF's name for the way that text is split; NULL where it has none. */
+/* GGUF's name for the way that text is split; NULL if it has none. */
 static const char *split_of(const json_t *root)
 {
     const json_t *step = json_object_get(root, "pre_tokenizer");

@@ -146,7 +146,7 @@ static int folder_configure(const struct ls_model_source *source, struct interop
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Where a tensor is; NULL where no file has it. Names may have the family's prefix or lack it. */
+/* Where a tensor is; NULL if no file has it. Names may have the family's prefix or lack it. */
 static const struct ls_tensor_view *tensor_find(const struct folder *f, const char *name,
                                                 const struct shard **shard)
 {
@@ -208,7 +208,7 @@ static int nf4_locate(const struct ls_model_source *source, const struct shard *
     return status ? status : bnb_find(shard->file, view, path, shape, &out->nf4, error);
 }
 
-/* The tensor of a name in the shape that config.json makes it. view: NULL where no file has it. */
+/* The tensor of a name in the shape that config.json makes it. view: NULL if no file has it. */
 static int tensor_check(const struct ls_model_source *source, const struct shard *shard,
                         const struct ls_tensor_view *view, const char *name, int dims,
                         const int64_t shape[2], struct ls_error *error)

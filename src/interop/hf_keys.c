@@ -154,7 +154,7 @@ static bool words_end_open(const char *words)
     return words[strlen(words) - 1] == '*';
 }
 
-/* The word here for the one there (or the other way round); false where there is none. */
+/* The word here for the one there (or the other way round); false if there is none. */
 static bool word_find(const char *words, const char *word, bool there, char *out, size_t bytes)
 {
     for (; *words && *words != '*'; words += strspn(words, " ")) {
@@ -173,7 +173,7 @@ static bool word_find(const char *words, const char *word, bool there, char *out
     return false;
 }
 
-/* A value as the configuration reads it; false where it is no scalar. */
+/* A value as the configuration reads it; false if it is no scalar. */
 static bool value_text(const json_t *value, char *text, size_t bytes)
 {
     if (json_is_string(value))
@@ -415,7 +415,7 @@ static bool is_whole(const struct ls_hf_key *row)
     return !strcmp(row->name, "query_pre_attn_scalar");
 }
 
-/* The value of our key as JSON; NULL where there is none. */
+/* The value of our key as JSON; NULL if there is none. */
 static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_key *row)
 {
     char name[64], text[LS_CONFIG_VALUE_BYTES], word[64];

@@ -124,7 +124,7 @@ void ls_model_source_close(struct ls_model_source *source)
     free(source);
 }
 
-/* Where the values of a parameter lie; false where they are random. */
+/* Where the values of a parameter lie; false if they are random. */
 static bool is_somewhere(const struct ls_model_source *source, const struct ls_param *param)
 {
     return !param->adapts || source->adapters || source->apart;
@@ -285,7 +285,7 @@ static int keys_take(const struct ls_model_source *source, bool lora, const stru
     return status;
 }
 
-/* The run that would go on: of train.out, or of the checkpoint that train.resume names; false where
+/* The run that would go on: of train.out, or of the checkpoint that train.resume names; false if
  * none would. */
 static bool resumed_run(struct ls_config *config, char run[PATH_MAX])
 {

@@ -42,7 +42,7 @@ void *pump_take(struct pump *pump);
 int pump_put(struct pump *pump, pump_write *put, void *user, size_t bytes, struct ls_error *error);
 /* user: a struct ls_safetensors_writer. */
 int pump_safetensors(void *user, const void *data, size_t bytes, struct ls_error *error);
-/* Returns status, where that is a failure already. */
+/* Returns status, if that is a failure already. */
 int pump_drain(struct pump *pump, int status, struct ls_error *error);
 void pump_close(struct pump *pump);
 

@@ -123,7 +123,7 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (job->code == ls_exit_code(codes[i].status))
             cause = codes[i].cause;
-    /* srun ends with 0 where a node did not start its tasks. */
+    /* srun ends with 0 if a node did not start its tasks. */
     if (cause == LAUNCH_DONE && srun && !watch->started)
         return LAUNCH_OTHER;
     /* Ranks of the start before may still hold the run on a host that is cut off. */

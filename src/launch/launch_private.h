@@ -14,8 +14,8 @@
  * signals. */
 void process_clean(void);
 /* Runs a program of PATH, its stdin `input` (NULL: empty), what it prints in output[bytes] (NULL:
- * nobody reads it), for limit_s seconds at most. Its exit code; -1 where it did not end in time or
- * by itself, 127 where there is no such program. */
+ * nobody reads it), for limit_s seconds at most. Its exit code; -1 if it did not end in time or
+ * by itself, 127 if there is no such program. */
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
 /* Whether a process has children, and the states of all, as ps names them, are among these. */
 bool process_children_are(pid_t parent, const char *states);

@@ -97,7 +97,7 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
     return child > 0 ? ended(child, until_s) : -1;
 }
 
-/* The parent of a process, and its state; 0 where it is gone. */
+/* The parent of a process, and its state; 0 if it is gone. */
 static pid_t parent_of(const char *pid, char *state)
 {
     char path[300], text[512];

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 /* Heads, columns of the feed-forward and rows of the vocabulary in equal parts; key/value heads are
- * shared where there are fewer of them. */
+ * shared if there are fewer of them. */
 static int parts_admit(const struct ls_model_config *c, int64_t parts, struct ls_error *error)
 {
     int64_t kv = c->kv_heads;

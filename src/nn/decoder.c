@@ -11,7 +11,7 @@ struct ls_decoder {
     struct ls_model *model;
     struct ls_arena model_arena, arena;
     struct decoding decoding;
-    float *logits;      /* [sequences, padded vocabulary]; NULL where there is no head */
+    float *logits;      /* [sequences, padded vocabulary]; NULL if there is no head */
     int64_t vocabulary; /* of the model, padding too */
 };
 

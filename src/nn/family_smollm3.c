@@ -21,7 +21,7 @@ static const struct ls_hf_key hf_keys[] = {
     {"attention_bias", NULL, "false", NULL},
     {"mlp_bias", NULL, "false", NULL},
     {"pretraining_tp", NULL, "", NULL}, /* another way to the same products */
-    /* Which blocks have positions: the period counts where there is no list. */
+    /* Which blocks have positions: the period counts if there is no list. */
     {"no_rope_layer_interval", "rope_layers", "4", LLAMA_PERIODS},
     {"no_rope_layers", "rope_layers", "", "1|0"},
     {0},

@@ -115,7 +115,7 @@ void lora_work(const struct ls_model *model, const struct bound_step *s, enum ph
 struct narrow {
     struct ls_gemm gemm;
     bool cut;    /* ranks have parts of the contraction */
-    bool shares; /* it makes the rows of the stream, where that is cut: the others' are gathered */
+    bool shares; /* it makes the rows of the stream, if that is cut: the others' are gathered */
     char *to;    /* [M, rank] */
 };
 

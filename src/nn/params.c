@@ -141,7 +141,7 @@ static void param_cut(const struct builder *b, enum tp_cut cut, struct ls_param 
     param->cols = col.count;
     param->first_row = row.first;
     param->first_col = col.first;
-    /* Where neither dim is cut both cuts say the same; where one is, it decides. */
+    /* Where neither dim is cut both cuts say the same; if one is, it decides. */
     param->owned = b->owned && (row.count < param->global_rows ? row.owned : col.owned);
 }
 

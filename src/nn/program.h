@@ -48,7 +48,7 @@ enum value_rows { ROWS_STREAM, ROWS_ALL };
  * with FULL all of them, with SELECTIVE those that cost little. */
 enum value_again { AGAIN_FULL, AGAIN_SELECTIVE };
 /* A value [rows, size] in the compute type, or in float32. Value 0 of a layer is its input, which
- * the layer below holds; the last one is its output, where it has one. */
+ * the layer below holds; the last one is its output, if it has one. */
 struct value {
     const char *name;
     enum value_rows rows;
@@ -117,7 +117,7 @@ int program_values(const struct program *program);
 /* Name of layer's parameter; a tied head's table has the embedding's. */
 void parameter_name(const struct ls_model_config *config, int layer,
                     const struct parameter *parameter, char text[LS_PARAM_NAME_MAX + 1]);
-/* The parameter of that name that the part holds, NULL where it has none. */
+/* The parameter of that name that the part holds, NULL if it has none. */
 const struct ls_param *parameter_find(const struct ls_params *params,
                                       const struct ls_model_config *config, int layer,
                                       const struct parameter *parameter);
@@ -135,7 +135,7 @@ struct adapted {
     int count, place; /* place: of the first among the block's present parameters */
     int end;          /* where to look for the next */
 };
-/* From the block's entry `from` on; false where there are no more with adapters. */
+/* From the block's entry `from` on; false if there are no more with adapters. */
 bool adapted_next(const struct ls_model_config *config, const struct program *block, int from,
                   struct adapted *out);
 /* Without the layer's prefix: of the B of matrix i, -1: of their A. "attn.q.lora_b". */
@@ -247,7 +247,7 @@ void *run_own(const struct layer_run *run, const struct bound_step *s);      /* 
 void *run_adapters(const struct layer_run *run, const struct bound_step *s); /* the same */
 /* The step's work buffers are taken from this, in the order of its kind's work(). */
 struct ls_arena run_work(const struct layer_run *run, const struct bound_step *s);
-/* Where the gradient of a parameter goes, NULL where it takes none. */
+/* Where the gradient of a parameter goes, NULL if it takes none. */
 float *run_gradient(const struct layer_run *run, const struct ls_param *param);
 
 /* ---- kinds ----------------------------------------------------------------------------------- */

@@ -85,7 +85,7 @@ static int embedding_forward(const struct layer_run *run, const struct bound_ste
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The gradient before the dropout, where it is not what comes from above or does not stay there. */
+/* The gradient before the dropout, if it is not what comes from above or does not stay there. */
 static size_t embedding_own(const struct ls_model *model, const struct bound_step *s)
 {
     if (!s->trains || (!model_drops(model, s->step->dropout) && !model->options.split_backward))

@@ -26,7 +26,7 @@ struct attention_shape {
 };
 
 /* Which keys of a pair's key block its queries see: query i those from first[i] to last[i], counted
- * from the block's first key; none where first[i] > last[i]. Neither descends. A block of which a
+ * from the block's first key; none if first[i] > last[i]. Neither descends. A block of which a
  * query sees none, before the first that it sees, leaves its state as it was, bit for bit. */
 struct attention_mask {
     int32_t first[ATTENTION_BLOCK], last[ATTENTION_BLOCK];
@@ -39,7 +39,7 @@ struct attention_rows {
     int64_t ld, count;
 };
 
-/* Rows that are packed or stored soon. A head's rows lie a page or so apart, where no hardware
+/* Rows that are packed or stored soon. A head's rows lie a page or so apart, if no hardware
  * prefetcher follows, and asking for many at once stalls; so the driver lists them and sets how
  * many may have been asked for after each pair, and a kernel asks for a few between its products.
  */
@@ -104,7 +104,7 @@ struct attention_kernel {
                              const struct attention_rows *v, const struct attention_key *);
     void (*pack_key_backward)(const struct attention_shape *, const struct attention_rows *k,
                               const struct attention_rows *v, const struct attention_key *);
-    /* mask: NULL where each query sees each key. */
+    /* mask: NULL if each query sees each key. */
     void (*forward_pair)(const struct attention_shape *, const struct attention_query *,
                          const struct attention_key *, const struct attention_mask *mask,
                          const struct attention_state *, void *scratch, struct attention_ahead *);

@@ -82,7 +82,7 @@ static void int8_write(const float *values, float absmax, unsigned char *codes)
         codes[i] = (unsigned char)(int8_t)((values[i] / absmax * 127.0f + whole) - whole);
 }
 
-/* NaN where one is not finite. */
+/* NaN if one is not finite. */
 static float largest(const float *values)
 {
     float most = 0;

@@ -95,7 +95,7 @@ static void block_write_out(const struct job *job, int64_t i, int64_t rows, int6
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) {
             float value = values[r * INT8_EDGE + c];
-            if (gemm->bias) /* -0 stays what it is where there is none */
+            if (gemm->bias) /* -0 stays what it is if there is none */
                 value += gemm->bias[j + c];
             int64_t at = (job->row + i + r) * gemm->ldc + j + c;
             if (gemm->out == LS_F32)

@@ -96,7 +96,7 @@ struct gemm_few {
     enum ls_dtype type; /* of B */
     int64_t lda, ldb;   /* of A in words of 4 bytes */
     int64_t skip;       /* elements between a column's k and what is read of it, or in place of it,
-                         * next: 0 where that is its next tile */
+                         * next: 0 if that is its next tile */
     bool pairs;         /* the arithmetic */
 };
 /* Fetches what 32 columns, `ld` bytes apart, are read of a few lines after the line at b, which is
@@ -114,8 +114,8 @@ static inline void gemm_few_fetch(const struct gemm_few *few, int64_t at, int64_
 /* sums [rows, 32] += those of bf16 in one chain (LS_ARITHMETIC_FMA) by VDPBF16PS. */
 void gemm_few_bf16(const struct gemm_few *few, float *sums);
 #endif
-/* The product of a few rows without packing, with the same bits, where that is the fast way; false,
- * and nothing done, where not. */
+/* The product of a few rows without packing, with the same bits, if that is the fast way; false,
+ * and nothing done, if not. */
 bool gemm_run_few(const struct ls_ops *ops, const struct ls_gemm *gemm);
 
 /* A valid product with m, n, k > 0. Where A is int8 (gemm->in is LS_I8), with its rows; NULL

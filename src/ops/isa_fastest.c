@@ -7,7 +7,7 @@
 /* A product of a layer's size: large enough to show the rate, about a millisecond of a core. */
 enum { M = 128, N = 768, K = 768, RUNS = 3 };
 
-/* Seconds of the fastest of some runs of bf16 in fma, on one thread; 0 where it could not be
+/* Seconds of the fastest of some runs of bf16 in fma, on one thread; 0 if it could not be
  * measured. */
 static double fma_seconds(enum ls_isa isa)
 {

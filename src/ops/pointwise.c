@@ -6,7 +6,7 @@
 
 enum { ALIGN = 64 }; /* elements: parts begin on cache lines */
 
-/* An operand of rows that are so many times as wide as the op's; NONE where there is none, BIAS for
+/* An operand of rows that are so many times as wide as the op's; NONE if there is none, BIAS for
  * one row that all share. */
 enum wide { NONE, ONCE, TWICE, BIAS };
 

@@ -8,7 +8,7 @@
 /* Below this many elements a team costs more than it saves. */
 enum { OPS_SHARE_MIN = 16384 };
 
-/* None where ops is idle. */
+/* None if ops is idle. */
 static inline int ops_parts(const struct ls_ops *ops, int64_t elements)
 {
     return ops->idle ? 0 : elements < OPS_SHARE_MIN ? 1 : ops->threads;

@@ -155,7 +155,7 @@ static struct ls_update update_of(const struct updating *u, const struct piece *
     };
 }
 
-/* A copy in float32 of the masters, where that is what is computed with. */
+/* A copy in float32 of the masters, if that is what is computed with. */
 static void compute_copy(const struct updating *u, const struct piece *piece)
 {
     if (piece->compute && piece->slice->compute_type == LS_F32)

@@ -13,7 +13,7 @@ static inline bool slices_passes(const struct ls_slice *slice)
 {
     return slice->away || slice->part->gradient_away;
 }
-/* Where the slice's copy that is computed with is: NULL where the master is that. */
+/* Where the slice's copy that is computed with is: NULL if the master is that. */
 static inline int slices_compute(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                                  int i, void **compute, struct ls_error *error)
 {

@@ -23,7 +23,7 @@ struct reading {
     struct ls_error *error;  /* of the first line that is wrong; those behind it are not read */
 };
 
-/* The whole number of a field; INT64_MIN where there is none. */
+/* The whole number of a field; INT64_MIN if there is none. */
 static int64_t whole_number(const struct ls_record *record, const char *key)
 {
     double value;
@@ -160,7 +160,7 @@ static void line_read(void *user, const struct ls_record *record)
         event_read(r, record);
 }
 
-/* *lines = whole lines of the log, 0 where not even the first is whole. */
+/* *lines = whole lines of the log, 0 if not even the first is whole. */
 static int log_read(const char *path, const char *recipe, struct ls_arrival_rule rule,
                     struct ls_arrivals **out, int64_t *lines, struct ls_error *error)
 {

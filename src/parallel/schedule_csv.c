@@ -56,7 +56,7 @@ static int bad_cell(struct reader *reader, struct piece cell)
                         (int)(cell.bytes < 60 ? cell.bytes : 60), cell.text);
 }
 
-/* Digits at the front; false where there are none or too many. */
+/* Digits at the front; false if there are none or too many. */
 static bool take_number(struct piece *piece, int64_t max, int64_t *out)
 {
     int64_t value = 0;

@@ -18,7 +18,7 @@ struct parallel_builder {
 int parallel_schedule_init(struct ls_schedule *schedule, int ranks, int chunks,
                            int64_t micro_batches, enum ls_stage_placement placement,
                            struct ls_error *error);
-/* stage_chunk and rank_stage from stage_rank; false where a rank has more than its chunks. */
+/* stage_chunk and rank_stage from stage_rank; false if a rank has more than its chunks. */
 bool parallel_schedule_map(struct ls_schedule *schedule);
 /* Appends to the list of the rank that is being made. cell is kept with_cells. */
 void parallel_builder_add(struct parallel_builder *builder, enum ls_action_kind kind, int stage,

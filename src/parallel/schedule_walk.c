@@ -129,7 +129,7 @@ static bool may_begin(struct walk *walk, int rank, const struct turn *turn)
     return ls_executor_wait(&walk->executor, rank, meeting_of(walk->schedule, sent, sent.stage), 0);
 }
 
-/* The send joins those under way, and the oldest leaves where there is no room. */
+/* The send joins those under way, and the oldest leaves if there is no room. */
 static void count_send(struct walk *walk, int rank, enum parallel_part part)
 {
     struct walker *walker = &walk->rank[rank];

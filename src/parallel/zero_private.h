@@ -15,7 +15,7 @@ enum {
     ZERO_SCATTER_OPS = ZERO_DIRECT_MAX + 1,
     ZERO_BUCKETS = 8,
     ZERO_JOBS = 64,
-    /* Jobs over `shard` at most, where there are replicas. Fewer than the jobs whose sums over
+    /* Jobs over `shard` at most, if there are replicas. Fewer than the jobs whose sums over
      * `replicate` may be pending (64 operations, ZERO_BUCKETS each): so who waits for such a sum,
      * because there are too many, waits for one that every other rank has started or starts before
      * it waits itself. */
@@ -74,7 +74,7 @@ struct zero_unit {
 struct zero_slot {
     unsigned char *whole[2];
     unsigned char *staging[2];
-    int size_class, unit; /* unit: -1 where it is free */
+    int size_class, unit; /* unit: -1 if it is free */
     int64_t stamp;        /* order of gathers */
     int pending;
     struct ls_request request[ZERO_GATHER_OPS];
@@ -113,7 +113,7 @@ struct zero_turn {
 
 /* One region's leaf between ls_zero_gradient_done and the end of its reductions. */
 struct zero_job {
-    int region, place; /* place: -1 where it has none */
+    int region, place; /* place: -1 if it has none */
     struct zero_turn turn;
     const float *leaf;
     float *result; /* of the reduction over `shard` */
@@ -153,7 +153,7 @@ struct ls_zero {
     struct ls_swap *copies_swap;  /* of units that are; its blocks are units. NULL: none are */
     int open_unit;                /* whose copies are being written; -1: none */
     unsigned char *send;          /* copies of packed matrices, stages 1 and 2 */
-    unsigned char *working[2];    /* whole copies by kind; NULL where there are none */
+    unsigned char *working[2];    /* whole copies by kind; NULL if there are none */
     unsigned char *kept_store[2]; /* [d, kept.packed] */
     struct ls_request kept_request[2];
     bool grows; /* a leaf that lasts several micro-batches has a place beside the sum */

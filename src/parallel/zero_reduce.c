@@ -73,7 +73,7 @@ static int64_t bucket_of(const struct ls_zero *zero, int64_t elements)
     return ls_round_up(ls_max(bucket, ls_ceil_div(elements, ZERO_BUCKETS)), ZERO_ALIGN);
 }
 
-/* The job's sum of leaves over `shard`, where that is not cut. */
+/* The job's sum of leaves over `shard`, if that is not cut. */
 static int leaves_sum_start(struct ls_zero *zero, struct zero_job *job, int64_t elements,
                             struct ls_error *error)
 {

@@ -20,7 +20,7 @@ static struct ls_dp_cut cut_of(const struct ls_layout *layout, const int64_t at[
 }
 
 /* A refusal of data parallel, by the key that the user gave: of two the one that does not divide
- * the leaves, where one alone does not. */
+ * the leaves, if one alone does not. */
 static int refuse_dp(const struct ls_layout_keys *keys, const struct ls_layout *layout,
                      int64_t leaves, const char *reason, struct ls_error *error)
 {
@@ -126,7 +126,7 @@ static bool shares_are_equal(const struct ls_layout *layout)
 }
 
 /* The largest that fills LS_MICRO_ROWS, leaves a pipeline at least two micro-batches a rank, and
- * is no more than a leaf where ranks take them in turn; where nothing of that kind is admissible,
+ * is no more than a leaf where ranks take them in turn; if nothing of that kind is admissible,
  * the largest that is. */
 static int64_t choose_micro(const struct ls_layout_request *request, const struct ls_schedule *file,
                             const struct ls_layout *layout)

@@ -22,7 +22,7 @@ int plan_split(const struct ls_layout_keys *keys, struct ls_layout *layout, stru
 int plan_recompute(const struct ls_layout_keys *keys, struct ls_layout *layout,
                    struct ls_error *error);
 
-/* LS_ELAYOUT where the schedule cannot run that many micro-batches. */
+/* LS_ELAYOUT if the schedule cannot run that many micro-batches. */
 int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule *file,
                         int64_t micro_batches, struct ls_error *error);
 

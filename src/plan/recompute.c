@@ -17,7 +17,7 @@ static int refuse(const struct clause *clause, struct ls_error *error, const cha
                         (int)ls_min((int64_t)clause->length, 100), clause->text, why);
 }
 
-/* The next number of *text; false where there is none. */
+/* The next number of *text; false if there is none. */
 static bool number_next(const char **text, const char *end, int64_t *number)
 {
     if (*text == end || !isdigit((unsigned char)**text))

@@ -66,7 +66,7 @@ static bool texts_grow(struct ls_recording *recording)
     return true;
 }
 
-/* The recording's own copy of text, one for equal texts; NULL where there is no memory. */
+/* The recording's own copy of text, one for equal texts; NULL if there is no memory. */
 static const char *text_keep(struct ls_recording *recording, const char *text)
 {
     if (2 * recording->texts_count >= recording->texts_room && !texts_grow(recording))

@@ -192,7 +192,7 @@ void cluster_link_defaults(struct ls_cluster_link *link)
     defaults_set((unsigned char *)link, true);
 }
 
-/* "required", "0.75", "[128, 256]", "" where the help says it. */
+/* "required", "0.75", "[128, 256]", "" if the help says it. */
 static void fallback_text(const struct ls_config_key *key, char *text, size_t bytes)
 {
     struct ls_cluster cluster;

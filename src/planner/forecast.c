@@ -230,7 +230,7 @@ static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *t
 #define SLACK 1e-3
 
 /* The line through the times of two steps, `further` times their distance behind the second one.
- * false where it is not straight: a time would become negative, or the step grew by less than its
+ * false if it is not straight: a time would become negative, or the step grew by less than its
  * slowest rank has to do, which lives on the waits of the first micro-batches for a while (as with
  * interleaved stages). */
 static bool line_extend(const struct step_times *few, const struct step_times *more, double further,
@@ -246,7 +246,7 @@ static bool line_extend(const struct step_times *few, const struct step_times *m
     return straight;
 }
 
-/* From steps of 3 and of 4 micro-batches for each stage: in between, each costs the same. Where
+/* From steps of 3 and of 4 micro-batches for each stage: in between, each costs the same. If
  * that is not so yet, from 4 and 8, then 8 and 16, as long as the whole step, which is simulated
  * else, has twice as many. */
 static int step_extend(const struct ls_forecast_ask *ask, struct step_times *times, bool *extended,

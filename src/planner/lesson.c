@@ -66,7 +66,7 @@ int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_
 
 /* ---- a page ---------------------------------------------------------------------------------- */
 
-/* LS_ELAYOUT where the cluster is too small for the lesson. */
+/* LS_ELAYOUT if the cluster is too small for the lesson. */
 static int room_check(const struct ls_lesson *lesson, const struct ls_cluster *cluster,
                       struct ls_error *error)
 {

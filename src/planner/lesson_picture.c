@@ -62,7 +62,7 @@ static const struct {
 struct cells {
     const char *text[CELLS_MAX];
     int texts;
-    double value[PARTS_MAX]; /* 0 where there is none */
+    double value[PARTS_MAX]; /* 0 if there is none */
 };
 
 static struct cells cells_read(struct lesson_page *page, int texts_max, const char *at)

@@ -93,7 +93,7 @@ static const struct {
     int chunks;
 } kinds[] = {{LS_SCHEDULE_1F1B, 1}, {LS_SCHEDULE_INTERLEAVED, 2}, {LS_SCHEDULE_ZB_H1, 1}};
 
-/* The share of a step in which stages work; NaN where the closed form does not hold. */
+/* The share of a step in which stages work; NaN if the closed form does not hold. */
 static double formula(int k, int64_t p, int64_t m)
 {
     bool holds = kinds[k].kind == LS_SCHEDULE_INTERLEAVED ? m % p == 0

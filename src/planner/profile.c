@@ -222,7 +222,7 @@ static void values_trace(const struct profile_step *step, double *values)
         values[VALUE_RANK + i] = step->compute_s[i];
 }
 
-/* Of the steps that count those of the traces, where there are some, with their parts. */
+/* Of the steps that count those of the traces, if there are some, with their parts. */
 static int traces_take(struct reading *r, struct ls_error *error)
 {
     struct profile_steps steps;
@@ -437,7 +437,7 @@ static double most_of(const struct ls_profile *p, const char **what)
     return most;
 }
 
-/* Of computing: the kind that the plan has most of; NULL where nobody knows. */
+/* Of computing: the kind that the plan has most of; NULL if nobody knows. */
 static const char *planned_most(const struct ls_profile *p)
 {
     int most = 0;

@@ -14,7 +14,7 @@ struct profile_steps {
     struct profile_step *list; /* [count], ascending, of all ranks whose traces were read */
     int64_t count, room;
 };
-/* The traces in the run's directory; none where rank 0 has no trace. Sets trace.ranks, trace.rank
+/* The traces in the run's directory; none if rank 0 has no trace. Sets trace.ranks, trace.rank
  * and trace.between. LS_EDATA, LS_EIO, LS_ENOMEM. list is to be freed, also after a failure. */
 int profile_traces_read(struct ls_profile *profile, struct profile_steps *steps,
                         struct ls_error *error);

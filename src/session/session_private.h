@@ -71,9 +71,9 @@ struct order_keys {
 };
 int order_keys_read(const struct order *order, struct order_keys *keys, struct ls_error *error);
 void order_keys_release(struct order_keys *keys);
-/* NULL where it was not given. */
+/* NULL if it was not given. */
 const struct ls_array *order_array(const struct order *order, const char *name);
-/* LS_EINVAL where it is given, and not of that type and so many dims. */
+/* LS_EINVAL if it is given, and not of that type and so many dims. */
 int order_array_check(const struct order *order, const char *name, const char *dtype, int dims,
                       struct ls_error *error);
 

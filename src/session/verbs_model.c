@@ -167,7 +167,7 @@ static int encode_run(struct rank *rank, struct ls_error *error)
     return status;
 }
 
-/* The ids of one list; LS_EINVAL where it is none. */
+/* The ids of one list; LS_EINVAL if it is none. */
 static int ids_decode(struct rank *rank, const json_t *list, struct ls_text *text,
                       struct ls_error *error)
 {

@@ -57,7 +57,7 @@ static int tensor_held(struct rank *rank, const struct asked *asked, struct held
     return ls_finished_dtensor(rank->finished, i, &held->tensor, error);
 }
 
-/* Collective. The first rank of the world that has something of it; LS_EINVAL where none has. */
+/* Collective. The first rank of the world that has something of it; LS_EINVAL if none has. */
 static int source_find(struct rank *rank, const struct asked *asked, const struct held *held,
                        int *source, struct ls_error *error)
 {

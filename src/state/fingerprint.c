@@ -14,7 +14,7 @@ void ls_fingerprint(const struct ls_ops *ops, char *text, size_t bytes)
              __VERSION__, ls_version(), ls_commit());
 }
 
-/* The field's value; *length 0 where there is none. */
+/* The field's value; *length 0 if there is none. */
 static const char *field_of(const char *text, const char *name, int *length)
 {
     size_t named = strlen(name);

@@ -313,7 +313,7 @@ static int snapshot_load(struct taking *t, int64_t than, const struct ls_log *lo
     return ls_error_set(error, status, "%s", why.text);
 }
 
-/* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL where there is
+/* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL if there is
  * none. */
 static int newest_load(struct taking *t, const struct ls_log *log,
                        struct ls_checkpoint **checkpoint, struct ls_error *error)
@@ -393,7 +393,7 @@ int ls_state_load(struct ls_state *state, const char *path, struct ls_error *err
     return status;
 }
 
-/* Collective. *checkpoint is NULL where there is none. */
+/* Collective. *checkpoint is NULL if there is none. */
 static int resume(struct taking *t, const struct ls_log *log, struct ls_checkpoint **checkpoint,
                   struct ls_error *error)
 {

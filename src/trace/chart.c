@@ -48,7 +48,7 @@ static const char *dash_of(const struct ls_curve *curve)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* False where the panel has nothing to show. */
+/* False if the panel has nothing to show. */
 static bool include(const struct ls_panel *panel, struct ls_scale *x, struct ls_scale *y)
 {
     bool any = false;
@@ -164,7 +164,7 @@ size_t ls_smooth_window(size_t count)
 }
 
 /* means[count]: of the points around each, as many on its left as on its right while there are;
- * NaN where there is a gap. */
+ * NaN if there is a gap. */
 static void smooth(const struct ls_panel *panel, const struct ls_series *series, double *sums,
                    double *means)
 {

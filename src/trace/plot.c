@@ -33,7 +33,7 @@ struct curves {
     int losses, rates;
 };
 
-/* "NAME: train 2.125 at step 300 (mean of 7 steps: 2.2)"; NULL where nothing is finite. */
+/* "NAME: train 2.125 at step 300 (mean of 7 steps: 2.2)"; NULL if nothing is finite. */
 static const char *legend(char text[256], const char *name, const char *what,
                           const struct ls_series *series, bool smooth)
 {

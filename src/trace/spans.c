@@ -205,7 +205,7 @@ static void open_about(struct ls_trace *trace, enum trace_event_type type, const
     span->transfer = trace->background[number - 1].transfer;
 }
 
-/* Its place in background, from 1; 0 where all are taken. */
+/* Its place in background, from 1; 0 if all are taken. */
 static int background_take(struct ls_trace *trace)
 {
     for (int i = 0; i < TRACE_BACKGROUND_MAX; i++) {

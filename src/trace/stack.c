@@ -128,7 +128,7 @@ static void put_areas(const struct drawing *d)
     }
 }
 
-/* Over what comes and goes; nothing where that is less than half a unit high. */
+/* Over what comes and goes; nothing if that is less than half a unit high. */
 static void put_veil(const struct drawing *d)
 {
     double widest = 0;

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* A number in at most so many digits, with a point whatever the locale; null where not finite. */
+/* A number in at most so many digits, with a point whatever the locale; null if not finite. */
 void trace_put_number(FILE *file, double value, int digits);
 /* The next character of *string, which moves behind it: what is no UTF-8 is U+FFFD, a byte at a
  * time. Returns its bytes, which stand at *bytes. */

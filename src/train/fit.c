@@ -178,7 +178,7 @@ struct changes_text {
     char text[500];
 };
 
-/* "enough would be memory.recompute=full (8.1 GiB), or ..."; where nothing would, what else. */
+/* "enough would be memory.recompute=full (8.1 GiB), or ..."; if nothing would, what else. */
 static struct changes_text changes_name(const struct ls_config *config,
                                         const struct ls_layout *layout, const struct ls_comm *world,
                                         int64_t limit, const char *what_else)

@@ -46,7 +46,7 @@ struct variants {
     struct ls_config changed;
 };
 
-/* Puts one assignment into the variant and its text. False where it changes nothing. */
+/* Puts one assignment into the variant and its text. False if it changes nothing. */
 static bool put(struct variants *v, const char *assignment, char *text, size_t bytes)
 {
     char before[4 * LS_CONFIG_TEXT_BYTES], after[4 * LS_CONFIG_TEXT_BYTES], name[64];
@@ -110,7 +110,7 @@ static int64_t taken_of(const struct variants *v, const struct ls_memory_fit *fi
     return v->config->memory.device_budget > 0 ? fit->rank_bytes : fit->bytes;
 }
 
-/* The largest smaller micro-batch that fits; false where none does. */
+/* The largest smaller micro-batch that fits; false if none does. */
 static bool micro_fits(struct variants *v, char *text, size_t bytes, int64_t *taken)
 {
     size_t used = strlen(text);

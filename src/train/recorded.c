@@ -149,7 +149,7 @@ static int64_t part_of(const struct ls_layout *layout)
     return ls_round_up(PART_TURNS * layout->size[LS_AXIS_PP], whole);
 }
 
-/* The line through them. False where they are on none. */
+/* The line through them. False if they are on none. */
 static bool bytes_extend(int64_t part[PARTS][LS_ACCOUNTS], double further,
                          int64_t bytes[LS_ACCOUNTS])
 {

@@ -175,7 +175,7 @@ static int data_look(struct ls_running *run, struct ls_error *error)
 }
 
 /* Collective. Of workers, who meet now: checkpoints are written at once, and a snapshot is taken
- * where there is none as new. */
+ * if there is none as new. */
 static int workers_saves(struct ls_running *run, bool saves, bool last, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;

@@ -6,7 +6,7 @@
 #include "train/events.h"
 
 struct second_copy;
-/* Opens the place, before anything is computed: *out is NULL, with success, where there is none. A
+/* Opens the place, before anything is computed: *out is NULL, with success, if there is none. A
  * run that begins anew (train.resume=never) is refused a place that holds checkpoints. With
  * train.resume=auto, where the place has a newer whole copy than train.out has checkpoints, that is
  * fetched; of copies that are damaged the next older one. A place that has another run's copies is
@@ -16,7 +16,7 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
 /* The run's name (ls_run_token), before anything is committed: the place will be its own. */
 void second_copy_own(struct second_copy *copy, const char *run);
 /* Resuming found damage in each checkpoint of train.out: fetches the newest copy, and says so.
- * False where the newest is sound after all, or no copy is. Before anything was committed. */
+ * False if the newest is sound after all, or no copy is. Before anything was committed. */
 bool second_copy_restore(struct second_copy *copy, const struct ls_config *config,
                          const struct ls_log *log);
 /* The run went back to an earlier checkpoint: copies of later ones leave with the next copy. */

@@ -8,7 +8,7 @@
 struct sink {
     int64_t lost; /* records in a row that could not be written */
 };
-/* What the caller has to do about a write that ended with status: nothing where the system refused
+/* What the caller has to do about a write that ended with status: nothing if the system refused
  * it (LS_EIO, LS_ENOSPC); other codes are handed through. name is the file's, for the log. */
 int sink_judge(struct sink *sink, const char *name, int status, const struct ls_log *log,
                const struct ls_error *error);

@@ -381,7 +381,7 @@ static int nonfinite_here(struct ls_trainer *t)
     return n.first < t->params.count ? n.first : -1;
 }
 
-/* Collective. The same of all ranks, by the order of layers; "" where there is none. */
+/* Collective. The same of all ranks, by the order of layers; "" if there is none. */
 static int nonfinite_name(struct ls_trainer *t, char name[LS_PARAM_NAME_MAX + 1],
                           struct ls_error *error)
 {

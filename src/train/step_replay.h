@@ -8,7 +8,7 @@
 /* Local. Whether the step is one of those: drawn with probability check.replay, from seed and step
  * alone. */
 bool replay_due(const struct ls_config *config, int64_t step);
-/* Local. LS_ECONFIG where nothing can be replayed: there is one rank, or mode fast, or servers. */
+/* Local. LS_ECONFIG if nothing can be replayed: there is one rank, or mode fast, or servers. */
 int replay_admit(const struct ls_config *config, struct ls_error *error);
 
 struct replay;
@@ -18,7 +18,7 @@ struct replay;
  * last one that of rank 0), and the state of this one. It takes as much memory as the first. */
 int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error);
 /* Collective. Behind the trainer's step: the same step again. *hash is that of the state.
- * LS_ENUMERIC where it differs, with the ranks that computed the part that does, if there is one;
+ * LS_ENUMERIC if it differs, with the ranks that computed the part that does, if there is one;
  * or where what a rank held changed between two steps that were replayed. */
 int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error);
 /* replay may be NULL. */

@@ -236,7 +236,7 @@ static int source_read(struct ls_trainer *t, const char *path, const char *key,
 }
 
 /* Collective. Where the first weights come from: model.from, but not for a run that goes on, which
- * has its own. *source is NULL where they are random. */
+ * has its own. *source is NULL if they are random. */
 static int source_open(struct ls_trainer *t, struct ls_model_source **source,
                        struct ls_error *error)
 {

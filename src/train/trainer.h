@@ -106,7 +106,7 @@ void memory_measure_release(struct measured_memory *measured);
 /* Refuses more memory than this machine has (LS_ELAYOUT). Nothing is taken yet. */
 int fit_check(const struct ls_config *config, const struct ls_layout *layout,
               const struct ls_comm *world, const struct ls_log *log, struct ls_error *error);
-/* Local. LS_ENOSPC where this machine has no room for the snapshots of its ranks. holds: one is
+/* Local. LS_ENOSPC if this machine has no room for the snapshots of its ranks. holds: one is
  * there already. */
 int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
                   const struct ls_comm *world, bool holds, struct ls_error *error);
@@ -142,7 +142,7 @@ struct ls_trainer {
     struct ls_cp cp;
     struct ls_training_data data;
     struct ls_token_store *valid_store;
-    struct ls_tokenizer *tokenizer; /* NULL where none is known */
+    struct ls_tokenizer *tokenizer; /* NULL if none is known */
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
@@ -157,8 +157,8 @@ struct ls_trainer {
     struct tensor_digests *digests; /* NULL: not asked for */
     struct ls_queue_watch watch;    /* of ops, where a recording or log.profile wants it */
     struct work_times times;        /* of the step under way, with log.profile */
-    double peak_flops;              /* of all ranks of this machine, 0 where not measured */
-    char peak_of[256];              /* what was measured; "" where it was given */
+    double peak_flops;              /* of all ranks of this machine, 0 if not measured */
+    char peak_of[256];              /* what was measured; "" if it was given */
     bool records_works;             /* to a recording: transfers too */
     bool rehearses;                 /* idle ops on real memory */
     struct ls_arena *kept;          /* where the memory goes in the end; NULL: it is released */

@@ -65,7 +65,7 @@ struct workers {
     int members;                 /* so many take part */
     int64_t base, start;         /* samples when the interval began: of the run, of each worker */
     struct server *server;       /* NULL: with diloco */
-    struct ls_comm *own;         /* t->world, where it is not t->whole */
+    struct ls_comm *own;         /* t->world, if it is not t->whole */
     struct ls_comm *across;      /* the ranks of this one's place in all groups, by group */
     struct ls_comm *from[WORKERS_MAX + 1]; /* [all] t->whole, that group's ranks first; NULL: not
                                             * made yet */
@@ -192,7 +192,7 @@ int rescue_take(struct ls_trainer *t, struct ls_error *error);
 /* Local, on rank 0. It is not needed any more. */
 void rescue_remove(const struct ls_trainer *t);
 /* workers_snapshots.c. Collective over t->whole. The newest snapshot of a step above `than` that
- * the machines have together, all of its units opened: close them. *step is -1 where there is none.
+ * the machines have together, all of its units opened: close them. *step is -1 if there is none.
  * And one that cannot be used is removed, with what is newer. */
 int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots, int64_t than,
                              int64_t *step, struct ls_checkpoint *opened[WORKERS_MAX + 1],

@@ -30,7 +30,7 @@ const double *reports_note(const struct workers *w, int worker, int64_t step)
     return w->notes + (size_t)((group * w->interval + step) * w->each + own) * w->note_size;
 }
 
-/* The loss of a source: the mean over its tokens; NAN where there are none. */
+/* The loss of a source: the mean over its tokens; NAN if there are none. */
 static float source_loss(const struct workers *w, int source, int64_t step)
 {
     double loss = 0, counted = 0;

@@ -98,7 +98,7 @@ int ls_path_follow(char path[PATH_MAX], bool *special, struct ls_error *error);
 /* out = the absolute path, the links of its folders followed, its own not. False: the folder is not
  * there. */
 bool ls_path_absolute(const char *path, char out[PATH_MAX]);
-/* out = folder/name. LS_EINVAL where that is too long. */
+/* out = folder/name. LS_EINVAL if that is too long. */
 int ls_path_join(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error);
 /* Whether the path ends in it: ".json". */
 bool ls_path_ends(const char *path, const char *ending);

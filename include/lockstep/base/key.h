@@ -17,7 +17,7 @@ struct ls_word {
 
 /* False, and *value as it was, where text is none of the words. */
 bool ls_word_read(const struct ls_word *words, const char *text, int *value);
-/* The first word of that value, "?" where there is none. */
+/* The first word of that value, "?" if there is none. */
 const char *ls_word_of(const struct ls_word *words, int value);
 /* "adamw, sgd or lion", and behind it "; did you mean lion?" where text is nearly that; NULL: none.
  */

@@ -29,7 +29,7 @@ struct ls_lock {
 /* Makes the directory where it is absent and takes its lock. LS_EBUSY while another process, or
  * another lock of this one, holds it: the text names host, process and since when. A file system
  * without locks: taken if the file names nobody, or a process of this host that has ended; refused
- * if it names one that runs or that of another host, with what to do. LS_EIO where DIRECTORY/lock
+ * if it names one that runs or that of another host, with what to do. LS_EIO if DIRECTORY/lock
  * is a link or another thing than a regular file: it is neither followed nor written. fault may be
  * NULL; its calls are "flock". */
 int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
@@ -43,16 +43,16 @@ enum ls_lock_state {
 /* For readers: what the file of a directory's lock says, and *who as ls_lock_former has it. Neither
  * takes the lock nor stands in the way of who does. */
 enum ls_lock_state ls_lock_look(const char *directory, char *who, size_t bytes);
-/* Who held the lock before and did not release it ("process 4711 on node7, since ..."); "" where it
+/* Who held the lock before and did not release it ("process 4711 on node7, since ..."); "" if it
  * was released in good order. Borrowed. */
 const char *ls_lock_former(const struct ls_lock *lock);
 /* Whether the directory that is locked still has the name under which it was locked. now[PATH_MAX]
- * is its name as it is: another one where it was moved or renamed, "" where it was removed or moved
+ * is its name as it is: another one where it was moved or renamed, "" if it was removed or moved
  * to where this process cannot see it. For who writes into it by its name: what is made under the
  * old one has no lock. */
 bool ls_lock_in_place(const struct ls_lock *lock, char *now);
 /* Removes the file, and the directory if ls_lock_take made it and nothing was put there. Does
- * nothing where the lock is not held. */
+ * nothing if the lock is not held. */
 void ls_lock_release(struct ls_lock *lock);
 
 LS_C_END

@@ -13,7 +13,7 @@ void ls_sort(double *values, int64_t count);
 /* The value at that share (0 to 1) of sorted ones, between neighbours in proportion; NaN of none.
  */
 double ls_quantile(const double *sorted, int64_t count, double share);
-/* Sorts values; 0 where there are none. */
+/* Sorts values; 0 if there are none. */
 double ls_median(double *values, int64_t count);
 
 LS_C_END

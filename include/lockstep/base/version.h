@@ -16,7 +16,7 @@ enum { LS_NUMERICS_VERSION = 3 };
 /* "0.1.0". */
 const char *ls_version(void);
 /* The git commit that the library was built from: 12 hexadecimal digits, with "-dirty" where the
- * tree had changes; "unknown" where it was no git work tree. */
+ * tree had changes; "unknown" if it was no git work tree. */
 const char *ls_commit(void);
 
 LS_C_END

@@ -26,7 +26,7 @@ struct ls_shape_text {
 };
 struct ls_shape_text ls_shape_text(int dims, const int64_t *shape);
 
-/* The value, where it is not a number without a sign: printf then writes nan, never -nan. */
+/* The value, if it is not a number without a sign: printf then writes nan, never -nan. */
 double ls_shown(double value);
 
 /* How many bytes of a line of UTF-8 fit into that many columns of a terminal: whole characters,

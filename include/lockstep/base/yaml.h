@@ -41,14 +41,14 @@ int ls_yaml_open(struct ls_yaml *yaml, const char *name, const char *text, size_
 void ls_yaml_close(struct ls_yaml *yaml);
 /* To the document's first event, or to the end of a text without one (FYET_STREAM_END). */
 int ls_yaml_begin(struct ls_yaml *yaml);
-/* From the document's last event past its end: LS_ECONFIG where another document follows. */
+/* From the document's last event past its end: LS_ECONFIG if another document follows. */
 int ls_yaml_end(struct ls_yaml *yaml);
 /* To the next event; there must be one. Tags would change what a value means and aliases where it
  * comes from: neither is honoured. */
 int ls_yaml_next(struct ls_yaml *yaml);
 /* Where the current event stands. */
 struct ls_yaml_place ls_yaml_at(const struct ls_yaml *yaml);
-/* The current scalar as a terminated string in text; false where it is longer or holds a zero. */
+/* The current scalar as a terminated string in text; false if it is longer or holds a zero. */
 bool ls_yaml_text(const struct ls_yaml *yaml, char *text, size_t bytes);
 /* Reads the map whose start is the current event, to its end: value is called behind each key, with
  * its name, which is prefix ("" or "group.") and the key, at the first event of its value, and goes

@@ -18,7 +18,7 @@ double ls_young_interval(double checkpoint_s, double between_failures_s);
  */
 double ls_daly_interval(double checkpoint_s, double between_failures_s);
 /* Seconds between snapshots (snapshot.every=auto) that cost so much: Daly's interval; or what two
- * thousandths of the time pay for, where that is shorter, since rates of failures are guesses. */
+ * thousandths of the time pay for, if that is shorter, since rates of failures are guesses. */
 double ls_snapshot_interval(double snapshot_s, double between_failures_s);
 
 LS_C_END

@@ -16,7 +16,7 @@
  * from. Files above part_bytes are uploaded in parts.
  *
  * Everything here is Local. One thread at a time uses a place. Errors: LS_EIO, LS_ENOSPC and
- * LS_ENOMEM where the place or the network refuses; LS_ECKPT for a copy that is damaged.
+ * LS_ENOMEM if the place or the network refuses; LS_ECKPT for a copy that is damaged.
  */
 #ifndef LOCKSTEP_CKPT_PLACE_H
 #define LOCKSTEP_CKPT_PLACE_H
@@ -44,7 +44,7 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
                   struct ls_error *error);
 /* place may be NULL. */
 void ls_place_close(struct ls_place *place);
-/* Whose copies these are: a word of at most 64 bytes, which is "" where nobody has said so. */
+/* Whose copies these are: a word of at most 64 bytes, which is "" if nobody has said so. */
 int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
                    struct ls_error *error);
 int ls_place_own(struct ls_place *place, const char *owner, struct ls_error *error);
@@ -64,7 +64,7 @@ void ls_held_close(struct ls_held *held);
 int ls_place_put(struct ls_place *place, const struct ls_held *held, uint64_t *bytes,
                  struct ls_error *error);
 /* Copies it back to RUN/checkpoints, as temporary directory, which gets its name once every byte
- * agrees with its digest. LS_ECKPT where one does not, or where it has files that no checkpoint
+ * agrees with its digest. LS_ECKPT if one does not, or where it has files that no checkpoint
  * has; then nothing is left. */
 int ls_place_get(struct ls_place *place, int64_t step, const char *run_directory,
                  struct ls_error *error);

@@ -38,7 +38,7 @@ struct ls_training_data {
     struct ls_token_store **stores;
     struct ls_blend *blend;
 };
-/* Of a resolved configuration. LS_ECONFIG where weights sum up to 0, or the data ends before the
+/* Of a resolved configuration. LS_ECONFIG if weights sum up to 0, or the data ends before the
  * last step; errors say where the key was given. */
 int ls_training_data_open(const struct ls_config *config, struct ls_training_data *data,
                           struct ls_error *error);
@@ -74,10 +74,10 @@ struct ls_run_name {
 };
 struct ls_run_name ls_run_name(const char *out);
 /* Writes the tokenizer's files and config.yaml to train.out. tokenizer may be NULL. begun: the run
- * goes on from a checkpoint. LS_ECONFIG where another tokenizer is kept there. */
+ * goes on from a checkpoint. LS_ECONFIG if another tokenizer is kept there. */
 int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tokenizer, bool begun,
                   struct ls_error *error);
-/* The resolved configuration of a run, and its tokenizer: NULL where there is none. To be freed,
+/* The resolved configuration of a run, and its tokenizer: NULL if there is none. To be freed,
  * also after a failure. */
 int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer **tokenizer,
                  struct ls_error *error);

@@ -65,7 +65,7 @@ struct ls_command {
 void ls_command_operands(const struct ls_queue *queue, const struct ls_command *command,
                          struct ls_operands *out);
 /* Adds to out that the pointer at `field`, a member of arguments, has so many bytes behind it; adds
- * none where it is NULL or there are none. Returns the operand, to say more of it, or NULL. */
+ * none if it is NULL or there are none. Returns the operand, to say more of it, or NULL. */
 struct ls_operand *ls_operand_add(struct ls_operands *out, const void *arguments, const void *field,
                                   size_t bytes, enum ls_access access);
 /* Where an operand of the command lies, and that it lies elsewhere: of a copy of its arguments,

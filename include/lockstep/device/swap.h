@@ -40,7 +40,7 @@ void ls_swap_init(struct ls_swap *swap, struct ls_tier *tier, int count, size_t 
  * put there. */
 int ls_swap_settle(struct ls_swap *swap, struct ls_error *error);
 
-/* The block's buffer; NULL where it has none. */
+/* The block's buffer; NULL if it has none. */
 struct ls_swap_buffer *ls_swap_find(struct ls_swap *swap, int64_t number);
 /* The block that ls_swap_get of a block without a buffer would take one from; -1: none. */
 int64_t ls_swap_next(const struct ls_swap *swap);

@@ -126,7 +126,7 @@ int ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_
 int ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
                  struct ls_transfer *transfer, struct ls_error *error);
 /* What is submitted behind it comes after the transfer's end; *transfer is none then. Does nothing
- * for none. LS_EIO or LS_ENOSPC where the system
+ * for none. LS_EIO or LS_ENOSPC if the system
  * failed: the text names file, offset and bytes. Then what was to be written, or read, is
  * undefined, and later transfers go on. */
 int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);

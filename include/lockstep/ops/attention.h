@@ -27,7 +27,7 @@
  * d_o are); else bf16 and fp16 operands are widened and p and ds stay float32.
  *
  * Workspace: at most 481 KiB + (1 + ceil(log2(H / G))) * 128 KiB per thread at D = 256 in float32,
- * less in proportion to D; LS_EINVAL with both numbers where there is less. More is used where it
+ * less in proportion to D; LS_EINVAL with both numbers if there is less. More is used where it
  * is there: the backward makes one pass over block pairs instead of two when a key/value head's
  * packed keys and gradient sums fit, about 16 T D bytes for G = H (1 MiB at T = 1024, D = 64). */
 enum { LS_ATTENTION_BLOCK = 64 };

@@ -45,7 +45,7 @@ void ls_delta_amax(struct ls_ops *ops, const float *global, const float *local, 
 /* out[i], of ls_delta_dtype(type) = d, the difference global[i] - local[i] in float32, as it is; to
  * bf16 rounded to nearest even; or to int8: d / scale rounded to the nearest whole number, halves
  * to even, and at most 127 of either sign. global, local [count]. scale: LS_DELTA_INT8 only, 0 or
- * more. All are 0 where scale is 0; so is an element whose d / scale is NaN. It is not lost: where
+ * more. All are 0 if scale is 0; so is an element whose d / scale is NaN. It is not lost: where
  * any d is not finite, neither is amax, nor scale, and decoding gives NaN. */
 void ls_delta_encode(struct ls_ops *ops, enum ls_delta_type type, const float *global,
                      const float *local, int64_t count, float scale, void *out);

@@ -22,7 +22,7 @@ void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embeddi
  * it has, the ranks' y are added (in any order: one of them holds the value, the others 0), and
  * each finishes the rows that it needs.
  *
- *   gather:  y[m] = 0 + table[id[m] - first_id], 0 where id[m] is not here; y [rows, C] float32
+ *   gather:  y[m] = 0 + table[id[m] - first_id], 0 if id[m] is not here; y [rows, C] float32
  *   finish:  y[r] = x[r] (+ position of row r), rounded to act once; neither ids nor table are read
  *
  * x [rows, C] float32; y of finish [rows, C] act, which may be x where act is LS_F32. Local. */

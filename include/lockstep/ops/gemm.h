@@ -22,7 +22,7 @@
  * prove this on the shapes in use. bf16 operands are multiplied exactly; with them, subnormal
  * operands and partial sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
  *
- * A large C is written past the caches where that is possible: LS_ONTO_NOTHING, C at a multiple
+ * A large C is written past the caches if that is possible: LS_ONTO_NOTHING, C at a multiple
  * of 64 bytes, ldc a multiple of a cache line.
  */
 #ifndef LOCKSTEP_OPS_GEMM_H

@@ -32,7 +32,7 @@ void ls_muon_update(struct ls_ops *ops, const struct ls_update *update, float sc
 
 /* The quintic iteration, `steps` times from X / max(|X|, 1e-7) (Frobenius):
  *
- *   A = X X^T (X^T X where there are more rows than columns)
+ *   A = X X^T (X^T X if there are more rows than columns)
  *   X = (a I + b A + c A A) X         (on the other side then)   a, b, c = 3.4445, -4.775, 2.0315
  *
  * which takes the singular values of X to about 1. All in float32: products are ls_gemm_run's, one

@@ -23,7 +23,7 @@ struct ls_rope_scaling {
  * head_dim is even; tokens at most 1.6 million. scaling NULL: none. */
 void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
                    const struct ls_rope_scaling *scaling, float *cosine, float *sine);
-/* By how much the frequency of pair i is scaled: 1 where it is not. */
+/* By how much the frequency of pair i is scaled: 1 if it is not. */
 double ls_rope_scaled(int64_t head_dim, double theta, const struct ls_rope_scaling *scaling,
                       int64_t i);
 /* In place on x [rows, heads * D] act, row distance ld; row r has position first_position + r %

@@ -37,7 +37,7 @@ enum ls_work_kind {
 };
 /* "product", "product_bt", "attention_backward", ... */
 const char *ls_work_name(enum ls_work_kind kind);
-/* -1 where the name is none of them. */
+/* -1 if the name is none of them. */
 int ls_work_of_name(const char *name);
 
 struct ls_work {

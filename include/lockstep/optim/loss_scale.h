@@ -32,7 +32,7 @@ struct ls_loss_scale {
 };
 struct ls_loss_scale ls_loss_scale_begin(const struct ls_loss_scale_config *config);
 
-/* After a step whose loss and gradient were finite, or not. False where the scale should fall and
+/* After a step whose loss and gradient were finite, or not. False if the scale should fall and
  * is at its least already (DeepSpeed ends the run there). Without dynamic nothing changes, and what
  * is not finite gives false. */
 bool ls_loss_scale_update(const struct ls_loss_scale_config *config, bool finite,

@@ -57,7 +57,7 @@ struct ls_param {
     enum ls_init init;
     float init_std;
     /* Of a hidden matrix: the tiles that a contraction over its columns, as far as held here, is
-     * summed in (S2; 1 where tp does not cut it), and where its scales [rows, tiles] are among its
+     * summed in (S2; 1 if tp does not cut it), and where its scales [rows, tiles] are among its
      * unit's, which int8 has. */
     int64_t tiles, first_scale;
     /* Of a frozen matrix that is kept in few bits: in what, and the elements of the compute type
@@ -120,7 +120,7 @@ struct ls_params {
     int tied_param;   /* the table that is also the head, where both layers are held: -1 if not */
     int shared_param; /* the tied table where only one of its two layers is held: -1 if not. The
                        * first and the last stage add their gradients of it and update it alike */
-    int head_region;  /* of the head's matrix, -1 where it is not held, or frozen */
+    int head_region;  /* of the head's matrix, -1 if it is not held, or frozen */
 };
 
 LS_C_END

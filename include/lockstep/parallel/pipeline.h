@@ -78,7 +78,7 @@ struct ls_pipeline_options {
 struct ls_pipeline;
 
 /* Local. Takes the buffers from arena (which may be measuring: then nothing may be run) and the
- * rest from the system. LS_EINVAL where the group's size is not the table's, LS_ENOMEM. */
+ * rest from the system. LS_EINVAL if the group's size is not the table's, LS_ENOMEM. */
 int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *arena,
                     struct ls_pipeline **out, struct ls_error *error);
 /* Collective over comm: one step. When it returns, everything sent has arrived. Errors of the

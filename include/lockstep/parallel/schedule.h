@@ -124,7 +124,7 @@ void ls_schedule_release(struct ls_schedule *schedule);
  * WAIT_SEND_B, REDUCE_GRAD and WAIT_REDUCE_GRAD are read and dropped: the runtime derives its own.
  * Stages are where they are computed; each rank must have equally many. ranks, chunks and
  * micro_batches say what the layout has, 0: whatever the file has. Errors name path, line and cell:
- * LS_EDATA for text that is no table, LS_ELAYOUT where it is another layout's, LS_EIO. The table is
+ * LS_EDATA for text that is no table, LS_ELAYOUT if it is another layout's, LS_EIO. The table is
  * not yet validated. */
 int ls_schedule_read(struct ls_schedule *schedule, const char *path, int ranks, int chunks,
                      int64_t micro_batches, struct ls_error *error);
@@ -154,7 +154,7 @@ struct ls_action_text ls_action_text(struct ls_action action);
 
 /* ---- proof ---------------------------------------------------------------------------------- */
 
-/* LS_OK where ls_pipeline_run carries the table out on every rank: each stage and micro-batch has
+/* LS_OK if ls_pipeline_run carries the table out on every rank: each stage and micro-batch has
  * one F and either one B or one I and one W, on the stage's rank; micro-batches ascend (see above);
  * every receive has its send, in the same order; and nothing waits in a circle, the runtime's
  * bounded send buffers included (pipeline.h). LS_ELAYOUT says which action is missing, repeated,
@@ -237,7 +237,7 @@ int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedul
 /* Cuts layers 0 .. layers - 1 into stages of neighbours so that the costliest stage costs as little
  * as possible: stage s holds [first[s], first[s + 1]), first[stages + 1]. Exact; of equal cuts the
  * most even one (least sum of squares), and of these one whose early stages are short. Every stage
- * has at least one layer: LS_ELAYOUT where there are fewer layers than stages. layer_cost >= 0
+ * has at least one layer: LS_ELAYOUT if there are fewer layers than stages. layer_cost >= 0
  * [layers]. LS_ENOMEM. */
 int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int64_t *first,
                    struct ls_error *error);

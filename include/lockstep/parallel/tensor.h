@@ -25,7 +25,7 @@ struct ls_tp {
     int size, rank;
     bool sequence; /* the residual stream is cut by rows */
     int chunks;    /* parts a product is cut into so that one moves while the next is computed */
-    /* Ranks that hold query heads of the same key/value head, where there are more ranks than such
+    /* Ranks that hold query heads of the same key/value head, if there are more ranks than such
      * heads: neighbours. Borrowed; NULL for a group of one. */
     struct ls_comm *sharers_comm;
     int sharers;

@@ -69,12 +69,12 @@ struct ls_zero_options {
     int stage; /* 0 .. 3 */
     /* Regions whose sum over leaves, and whose leaf that grows beside it, lie in a tier, but while
      * something is added: [regions], NULL: none. They have no second gradients. Tiers are NULL
-     * while their rooms count, and where nothing moves. */
+     * while their rooms count, and if nothing moves. */
     const bool *regions_away;
     struct ls_tier *regions_tier;
     struct ls_tier_room *regions_room;
     /* Units whose matrices, as they are computed with, lie in a tier between their uses: [units],
-     * NULL: none. In stage 3 this rank's shard of them does, and otherwise only where nothing is
+     * NULL: none. In stage 3 this rank's shard of them does, and otherwise only if nothing is
      * cut. */
     const bool *units_away;
     struct ls_tier *units_tier;
@@ -138,7 +138,7 @@ void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes);
 
 /* Of the gradients, the buffers through which sums in a tier pass. */
 size_t ls_zero_passing_bytes(const struct ls_zero *zero);
-/* Bytes that a gather of the unit goes through; first: the unit's first one of a step. 0 where
+/* Bytes that a gather of the unit goes through; first: the unit's first one of a step. 0 if
  * nothing is gathered then. */
 size_t ls_zero_unit_bytes(const struct ls_zero *zero, int unit, bool first);
 /* What a micro-batch's gradient of a region needs. */
@@ -157,12 +157,12 @@ void ls_zero_region_bytes(const struct ls_zero *zero, int region, const struct l
 struct ls_zero_slice {
     int64_t offset;        /* of its first element in the shard, of the compute type */
     int64_t first;         /* element of the tensor: first row * cols */
-    int64_t count;         /* elements; 0 where this rank has no row of it */
+    int64_t count;         /* elements; 0 if this rank has no row of it */
     int64_t room;          /* elements of the largest rank's slice: the same on all ranks */
     int64_t gradient;      /* of its first element in the final gradient; -1: it has none */
     bool gradient_away;    /* that lies in the tier, */
     size_t gradient_place; /* there; a multiple of 4 */
-    int64_t second;        /* the same for the second gradient; -1 where there is none */
+    int64_t second;        /* the same for the second gradient; -1 if there is none */
 };
 /* [params.count], slice i of tensor i; those of other sets are empty. */
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
@@ -170,7 +170,7 @@ const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
 float *ls_zero_gradient_base(const struct ls_zero *zero);
 /* Whether the tensor's float32 master is kept here: not that of a matrix with masters_away. */
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor);
-/* The slice's master, or NULL where it is not kept here. */
+/* The slice's master, or NULL if it is not kept here. */
 float *ls_zero_master(struct ls_zero *zero, int tensor);
 /* Whether ls_zero_compute's place is only there between this and the next one of another unit, or
  * ls_zero_publish. Collective over nobody, but it waits for gathers that this rank started. What is
@@ -192,13 +192,13 @@ struct ls_zero_weights {
     const void *matrices; /* act; element `offset` of the unit at index offset */
     const float *vectors; /* element `offset` at index offset - matrix_elements */
 };
-/* Collective over `shard`. The unit's whole weights, waited for or gathered where necessary.
+/* Collective over `shard`. The unit's whole weights, waited for or gathered if necessary.
  * Stages 0 to 2: the same pointers in every call. Stage 3: valid until ls_zero_release; at least
- * two units may be held at once, LS_EINVAL where too many are. */
+ * two units may be held at once, LS_EINVAL if too many are. */
 int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int unit, struct ls_zero_weights *out,
                     struct ls_error *error);
 /* Collective over `shard`. Starts to gather a unit that ls_zero_weights will want soon; nothing
- * where it is there, where no buffer is free, and in stages 0 to 2. */
+ * if it is there, if no buffer is free, and in stages 0 to 2. */
 int ls_zero_prefetch(struct ls_zero *zero, int unit, struct ls_error *error);
 /* Local. The unit's weights are not read until the next ls_zero_weights. */
 void ls_zero_release(struct ls_zero *zero, int unit);
@@ -233,7 +233,7 @@ int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region,
 int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 /* Collective over both groups. Waits for all reductions. *gradient (at the slices' offsets) is the
  * batch's, until the next step's first ls_zero_gradient; the caller may write to it. *wait_s (may
- * be NULL) += seconds waited for transfers since the last call, gathers included. LS_ECOMM where a
+ * be NULL) += seconds waited for transfers since the last call, gathers included. LS_ECOMM if a
  * region's last micro-batch was never reported. */
 int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gradient,
                             double *wait_s, struct ls_error *error);

@@ -45,7 +45,7 @@ struct ls_layout_proof {
     int64_t collectives, messages; /* of all ranks; a message counts once */
     int64_t recorded;              /* lists that were added */
 };
-/* Every rank was added, or one that it is alike. LS_OK where all lists come to their end: in each
+/* Every rank was added, or one that it is alike. LS_OK if all lists come to their end: in each
  * group the ranks' nth operations are the same one, with type, count, root and label; of two ranks
  * and a tag the nth send meets the nth receive, with type, count and label; and no rank is held up
  * for ever. LS_ELAYOUT says who makes or waits for what, with the places in the source. */

@@ -45,14 +45,14 @@ struct ls_pace {
     struct ls_work_time (*work)(void *user, const struct ls_work *work);
     /* Of rank, once all have come. */
     struct ls_move_time (*move)(void *user, int64_t rank, const struct ls_recorded *move);
-    /* A transfer; those of one tier go one after the other. May be NULL where nothing is offloaded.
+    /* A transfer; those of one tier go one after the other. May be NULL if nothing is offloaded.
      */
     double (*transfer)(void *user, const struct ls_recorded_transfer *transfer);
     void *user;
-    /* The share of a move that costs its ranks no time where they compute meanwhile: 1 where others
-     * move the bytes, 0 where the ranks' own cores do. */
+    /* The share of a move that costs its ranks no time where they compute meanwhile: 1 if others
+     * move the bytes, 0 if the ranks' own cores do. */
     double overlap;
-    /* The same of messages over each link, where that is more: nobody adds what they bring. */
+    /* The same of messages over each link, if that is more: nobody adds what they bring. */
     double message_overlap[LS_PACE_LINKS_MAX];
 };
 

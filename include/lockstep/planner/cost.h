@@ -4,14 +4,14 @@
  * Works. Where the cluster has measured works of the kind, type and threads, the time is that of
  * the shape that was measured, and else interpolated; without such rows it is the roofline's. Ops
  * of one shape that read and write other bytes (onto a sum, say, or of other types) have rows of
- * their own; where none has the op's bytes, the nearest of its shape counts.
+ * their own; if none has the op's bytes, the nearest of its shape counts.
  *
  *   products and     where the rows are a grid (each of some m, with each of some n, of some k): by
  *   attention        the logarithms of m, n, k and of time, linear in each. Other rows: the rate
  *                    (m n k a second) of near ones, by distance. Beyond the rows: m n k at the
  *                    rate of their edge.
  *   the others       by the logarithms of the elements m n and of time; beyond: in proportion. Of
- *                    rows with as many bytes an element, where there are such.
+ *                    rows with as many bytes an element, if there are such.
  *
  * A larger shape never takes less time, if no measured one does; of rows that are no grid this
  * holds between an asked shape and the measured ones alone. So measure grids.
@@ -112,7 +112,7 @@ double ls_cost_move(const struct ls_cluster *cluster, const struct ls_cost_group
                     enum ls_comm_kind kind, double bytes);
 
 /* Seconds to move bytes to (or from) host memory or the disk: one accelerator, all of a host at
- * once (of a rank with several, its bytes divided by them). Infinite where the cluster has no such
+ * once (of a rank with several, its bytes divided by them). Infinite if the cluster has no such
  * tier (host_link or disk is 0). */
 double ls_cost_tier(const struct ls_cluster *cluster, enum ls_tier_kind tier, bool writes,
                     double bytes);

@@ -45,7 +45,7 @@ struct ls_forecast {
     double contended_s; /* of compute_s: what works lose beside operations, by no kind */
     double exposed_s[LS_ACCOUNTS]; /* waits for others and for links that nothing hides */
     double moving_s[LS_ACCOUNTS];  /* operations under way, hidden or not */
-    /* 0 where the step was extended: computing, and waits behind it, by pass; and of computing,
+    /* 0 if the step was extended: computing, and waits behind it, by pass; and of computing,
      * what no operation slows. */
     double pass_s[LS_WORK_PASSES], fixed_s;
     double offload_exposed_s, offload_s; /* the same of memory tiers */
@@ -67,7 +67,7 @@ struct ls_forecast {
         double failures; /* expected */
         struct ls_save_cost save;
         double save_every_s; /* of train.save_every, else best_every_s; 0: at the end alone */
-        double best_every_s; /* Daly 2006; 0 where nothing fails */
+        double best_every_s; /* Daly 2006; 0 if nothing fails */
         struct ls_snapshot_cost snapshot; /* zeros: none are taken, as below */
         double snapshot_every_s;
         /* Work done, a second of time: of checkpoints or snapshots, failures and restarts. A
@@ -83,7 +83,7 @@ int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_c
 /* What a rank may take of the memory of so many accelerators: all, or memory.device_budget. */
 double ls_forecast_capacity(const struct ls_cluster *cluster, const struct ls_config *config,
                             int64_t accelerators);
-/* LS_ELAYOUT where the cluster has fewer accelerators than the layout asks for. LS_ENOMEM. What
+/* LS_ELAYOUT if the cluster has fewer accelerators than the layout asks for. LS_ENOMEM. What
  * does not fit into memory is forecast all the same (fits is false). LS_ESTOPPED at until_s. */
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
                      struct ls_error *error);

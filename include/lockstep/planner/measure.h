@@ -130,9 +130,9 @@ struct ls_measured_hosts {
  * so that of two hosts one can be slow. */
 bool ls_measured_host_slow(const struct ls_measured_host *host);
 /* Collective over the world, after one rank of each host (the first there) has filled its cluster.
- * Adds collectives of the processes of each host, all hosts at once; then, where there are several
+ * Adds collectives of the processes of each host, all hosts at once; then, if there are several
  * hosts, the medians over them and the link between them: messages of all processes to those of
- * another host, at once. The cluster of rank 0 is whole then. LS_ECONFIG where hosts have other
+ * another host, at once. The cluster of rank 0 is whole then. LS_ECONFIG if hosts have other
  * cores or other numbers of processes. hosts is to be released. */
 int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *world,
                      struct ls_measured_hosts *hosts, struct ls_error *error);

@@ -5,7 +5,7 @@
  * the schedule's formula. Candidates are taken in the order of their estimates: admitted by the
  * recipe or not, bounded by their schedule with the least that their stages take, held against
  * memory to the byte, then simulated (lockstep/planner/forecast.h).
- * Where no candidate that is left has a bound below the best, that is proven; where none could come
+ * Where no candidate that is left has a bound below the best, that is proven; if none could come
  * into the list, the list is. A limit of time may end the search before, and the result says so.
  * The list has the best of each kind: those of one kind have the same axes, ZeRO and schedule. Then
  * the best few are varied in what hides moves (prefetch, buckets, tp_overlap) and in the split of
@@ -68,7 +68,7 @@ struct ls_search {
     int64_t least_accelerators; /* a multiple of those asked for on which one would fit; 0: none */
 };
 
-/* LS_OK where at least one layout fits; LS_ELAYOUT where none does, with the least that is lacking,
+/* LS_OK if at least one layout fits; LS_ELAYOUT if none does, with the least that is lacking,
  * and search filled but for plans. LS_ENOMEM. Release it in each case. */
 int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                   struct ls_error *error);

@@ -33,7 +33,7 @@ struct ls_samples_cost {
     double elsewhere;  /* of these, from elsewhere */
     double hosts;      /* that read as much */
     double cold_bytes; /* from elsewhere for a step, to a host whose cache is empty */
-    double seconds;    /* 0 where the cluster names no rate to read them at */
+    double seconds;    /* 0 if the cluster names no rate to read them at */
 };
 /* config is resolved, layout its own; each rank has so many accelerators. */
 struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,

@@ -30,7 +30,7 @@ int ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
 int ls_state_collect(struct ls_checkpoint **out, struct ls_state *state,
                      const struct ls_unit_snapshots *of, int64_t than, const struct ls_log *log,
                      struct ls_error *error);
-/* Collective over the unit's ranks: loads it. LS_ECKPT where it is not what was hashed. */
+/* Collective over the unit's ranks: loads it. LS_ECKPT if it is not what was hashed. */
 int ls_state_load_collected(struct ls_state *state, struct ls_checkpoint *checkpoint,
                             struct ls_error *error);
 

@@ -13,7 +13,7 @@
  *   wide, narrow   one of the two is shown: a picture drawn for either; narrow ones fill the width,
  *                  or with `own` keep theirs
  *   cards, card    figures side by side: div.cards holds div.card, which hold b and span
- *   pair           blocks side by side where there is room
+ *   pair           blocks side by side if there is room
  *   tall           holds a long table, which then scrolls in its own box
  *   note, warn     paragraphs
  *   verdict        a paragraph that says what is the matter

@@ -130,7 +130,7 @@ struct ls_chart {
 };
 /* LS_EDATA: not one finite point in any panel (a panel without points is left out). LS_ENOMEM. */
 int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *error);
-/* How many neighbouring points a mean of a curve of so many is over: 1 where they are few. */
+/* How many neighbouring points a mean of a curve of so many is over: 1 if they are few. */
 size_t ls_smooth_window(size_t count);
 
 /* ---- amounts that add up --------------------------------------------------------------------- */

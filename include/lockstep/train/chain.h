@@ -27,7 +27,7 @@ struct ls_chain_link {
 enum { LS_CHAIN_BYTES = 33 };
 /* chain is that of the record before, "" at the first one, and becomes that of link: the XXH3-128,
  * in 32 hexadecimal digits, of the text "<chain before> <step> <loss bits, 8 digits> <bits of the
- * gradient norm, 16 digits, or null> <hash>" and, where there is one, " <ledger>". */
+ * gradient norm, 16 digits, or null> <hash>" and, if there is one, " <ledger>". */
 void ls_chain_add(char chain[LS_CHAIN_BYTES], const struct ls_chain_link *link);
 
 LS_C_END

@@ -22,7 +22,7 @@ struct ls_memory_fit {
                          * check.replay, as rank_bytes, since a replayed step has a trainer more;
                          * and snapshots */
     int64_t snapshots;  /* with snapshot.every=N: three times what these ranks write of the state.
-                         * With auto they are taken only where there is room */
+                         * With auto they are taken only if there is room */
     int64_t beside;     /* what their processes take beside that, at most; no verdict counts it */
     int64_t rank_bytes; /* that the rank takes of its device which takes most */
     struct ls_device_memory machine;

@@ -40,7 +40,7 @@ int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *la
                       struct ls_comm *world, const struct ls_queue_watch *watch, int steps,
                       double *step_s, struct ls_error *error);
 
-/* The same layout with a step of fewer micro-batches. False where the recipe does not admit it. */
+/* The same layout with a step of fewer micro-batches. False if the recipe does not admit it. */
 bool ls_step_shorten(const struct ls_config *config, const struct ls_layout *layout,
                      int64_t micro_batches, struct ls_config *shorter, struct ls_layout *out);
 /* Bytes that rank sends in a full step, between the first and the last, by account. Of a step of
@@ -51,7 +51,7 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
 
 /* Records every rank, or one that it is alike, in a step of each batch of the ramp-up and two of
  * the full batch, one after the other, and proves that they agree. Where matrices meet, each rank
- * is recorded there. tells: ls_meter hears how many are. LS_ELAYOUT where they do not agree. */
+ * is recorded there. tells: ls_meter hears how many are. LS_ELAYOUT if they do not agree. */
 int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout, bool tells,
                     struct ls_layout_proof *proof, struct ls_error *error);
 

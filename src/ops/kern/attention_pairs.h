@@ -173,7 +173,7 @@ static inline void round_pairs(vec a, vec b, ls_bf16 *to)
     memcpy(to, &pairs, sizeof pairs);
 }
 
-/* Keys that queries [first, first + HALF) need of a key block, in halves: 0 where they see none. */
+/* Keys that queries [first, first + HALF) need of a key block, in halves: 0 if they see none. */
 static int64_t keys_needed(const struct attention_mask *mask, int64_t first)
 {
     if (!mask)

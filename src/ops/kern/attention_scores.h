@@ -71,7 +71,7 @@ static inline void scores_mask(const struct attention_mask *mask, struct scores 
         scores_mask_all(mask, scores);
 }
 
-/* The reference that a query's exponents are taken from: its maximum, or 0 where it has seen no key
+/* The reference that a query's exponents are taken from: its maximum, or 0 if it has seen no key
  * yet, for which -inf less -inf would be no number. */
 static inline vec scores_reference(vec max)
 {

@@ -32,7 +32,7 @@ static void round_to(const float *x, int64_t n, float inverse, int8_t *q)
         q[i] = (int8_t)(int32_t)((x[i] * inverse + whole) - whole);
 }
 
-/* x[n] in blocks, each widened; the scale is NaN where x is not finite. */
+/* x[n] in blocks, each widened; the scale is NaN if x is not finite. */
 static float quantize(enum ls_dtype act, int64_t n, const void *x, int64_t from, int8_t *q)
 {
     float buffer[BLOCK], most;

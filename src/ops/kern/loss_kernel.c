@@ -38,7 +38,7 @@ struct sums {
     float powers, products;
 };
 
-/* 0 where e is: z may be -inf. */
+/* 0 if e is: z may be -inf. */
 static void products_of(const float *z, float max, int64_t n, float *power)
 {
     for (int64_t i = 0; i < n; i++)
@@ -83,7 +83,7 @@ static struct sums row_sums(const struct ls_cross_entropy *op, const void *z, in
     return stack[0];
 }
 
-/* The target's logit, 0 where its column is not here. */
+/* The target's logit, 0 if its column is not here. */
 static float row_target(const struct ls_cross_entropy *op, const void *z, int64_t from,
                         int64_t target)
 {
@@ -115,7 +115,7 @@ static float row_entropy_weight(const struct ls_cross_entropy *op, int64_t row)
     return op->entropy_weight ? op->entropy_weight[row] : 0.0f;
 }
 
-/* out -= scale * p (log p + H), where log p + H = z - max - W / S; 0 where p is: z may be -inf. */
+/* out -= scale * p (log p + H), where log p + H = z - max - W / S; 0 if p is: z may be -inf. */
 static void entropy_gradient(const float *restrict z, const float *restrict p, float max,
                              float mean, float scale, int64_t n, float *restrict out)
 {
