@@ -29,7 +29,8 @@ struct launcher {
     bool lingers;     /* it was ended after it had recorded how the run ended */
     struct launch_prom prom;
     struct launch_deadline deadline;
-    bool due; /* it is time to save and end */
+    bool due;       /* it is time to save and end */
+    double asked_s; /* since when the job is asked to; 0: it is not */
     struct ls_lock lock;
     bool *changed;                   /* [hosts.count] */
     int64_t wanted;                  /* ranks of the given layout */
@@ -286,10 +287,15 @@ static void end_judge(struct launcher *l)
     launch_job_kill(&l->job);
 }
 
-/* A job that was asked to save, and has not ended when its time is over, may hang. */
+/* A job that was asked to save may hang. It has until its time is over, and comm.timeout_s at
+ * least: a clock that leaps (a machine that slept) may leave it no time. */
 static void deadline_judge(struct launcher *l)
 {
-    if (l->frozen[0] || !asked(l) || !launch_deadline_over(&l->deadline))
+    if (l->frozen[0] || !asked(l))
+        return;
+    double now_s = ls_now_s();
+    l->asked_s = l->asked_s > 0 ? l->asked_s : now_s;
+    if (!launch_deadline_over(&l->deadline) || now_s < l->asked_s + l->config->comm.timeout_s)
         return;
     snprintf(l->frozen, sizeof l->frozen, "the job has not ended when its time was over");
     ls_log(l->launch->log, LS_LOG_WARNING, "%s: it is killed", l->frozen);

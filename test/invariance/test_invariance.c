@@ -273,14 +273,18 @@ static void absent_forgive(struct session *s)
                 s->cover.value_impossible[row][v] = true;
 }
 
+/* n layouts; if these are enough for all pairs of settings, or nearly so, also those that lack. */
 static int all_check(struct session *s, int n)
 {
     struct ls_config drawn;
-    int failed = 0;
-    for (int i = 0; i < n; i++) {
+    int failed = 0, i = 0;
+    bool pairs = n >= ALL_LAYOUTS;
+    absent_forgive(s);
+    for (; i < n || (pairs && i < 2 * n && cover_missing(&s->cover, true)); i++) {
         int recipe = next_draw(s, (uint64_t)i, &drawn);
         failed += layout_check(s, (uint64_t)i, recipe, &drawn);
     }
+    n = i;
     for (int recipe = 0; recipe < RECIPES; recipe++) {
         char hex[33];
         ls_digest_hex(&s->reference[recipe][s->steps - 1].hash, hex);
@@ -289,10 +293,8 @@ static int all_check(struct session *s, int n)
     printf("%d configurations (seed %llu, %ld steps%s), %s\n", n, (unsigned long long)s->seed,
            (long)s->steps, s->mpi ? "" : ", without MPI: mpirun is absent",
            failed ? "NOT one hash for each recipe" : "1 hash for each recipe");
-    absent_forgive(s);
     cover_print(&s->cover);
     ls_draw_cover_line(&s->cover, stdout);
-    bool pairs = n >= ALL_LAYOUTS;
     int missing = n >= USUAL_LAYOUTS ? cover_missing(&s->cover, pairs) : 0;
     if (missing)
         printf("%d values%s that the recipes admit were never drawn\n", missing,
