@@ -201,9 +201,10 @@ CASE(test_a_job_that_outlives_its_deadline)
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-                 "trap '' TERM USR1\n(kill -STOP $(sh -c 'echo $PPID')) &\nmkfifo deaf\n"
-                 "read -r word < deaf\n");
-    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=outlives launch.deadline_s=0.5",
+                 "trap '' TERM USR1\nmkfifo deaf\nread -r word < deaf\n");
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS
+                         "train.out=outlives launch.deadline_s=0.5 comm.timeout_s=0.1",
                          137, "the job has not ended when its time was over: it is killed");
     assert_int_equal(launched_events(folder, "outlives", "deadline", NULL), 1);
     assert_int_equal(launched_events(folder, "outlives", "start", NULL), 1);
