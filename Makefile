@@ -342,6 +342,7 @@ SOME_TESTS = $(sort $(foreach word,$(TESTED),$(or $(filter $(BUILD)/test/$(word)
 	$(error TESTED = $(word): no program of test/ has this name: expected base/test_file or base/%))))
 tested: $(SOME_TESTS)
 run-tested: tested
+	@$(if $(SOME_TESTS),,echo "TESTED: expected names of test programs, such as base/test_file or base/%" >&2; exit 2)
 	@CHECK=$(CHECK) ISA_TESTS= $(RUN_TESTS) $(SOME_TESTS)
 check-module: $(filter $(BUILD)/test/$(MODULE)/%,$(TESTS))
 	@$(if $^,,echo "no tests in test/$(MODULE)" >&2; exit 2)

@@ -69,7 +69,7 @@ PROMISED = re.compile(r"(ld-linux.*|lib(c|m|mvec|dl|rt|pthread|util|resolv|nsl|a
 LOADED = ["libdnnl.so.2"]  # by the library itself, when it measures
 MPI = re.compile(r"lib(mpi|pmpi|mpich)\b")
 # Headers of libraries without a file of pkg-config.
-HEADERS = {"dnnl.h": "oneDNN", "isa-l.h": "ISA-L"}
+HEADERS = {"oneapi/dnnl/dnnl.h": "oneDNN", "isa-l.h": "ISA-L"}
 
 
 class Refused(Exception):

@@ -319,6 +319,9 @@ def lesser_sets():
 
 
 def programs_of(paths, under):
+    for path in paths:
+        if not os.path.exists(path):
+            sys.exit(f"run-tests: {path}: there is no such program")
     programs = [Program(path, "", under) for path in paths]
     again = set(os.environ.get("ISA_TESTS", "").split()) & set(paths)
     if os.environ.get("CHECK") != "all":

@@ -106,6 +106,9 @@ def host(name: str, values: Any) -> Any:
     device = getattr(values, "__dlpack_device__", None)
     if device is not None and device()[0] != 1 and not isinstance(values, np.ndarray):
         raise ArgumentError(f"{name} is on another device: expected memory of the host")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ArgumentError(f"{name} has masked elements: expected a value for each, such as "
+                            f"{name}.filled(0)")
     try:
         array = np.asarray(values)
     except ValueError:

@@ -95,7 +95,7 @@ static void *place_of(const struct ls_replay *r, uintptr_t address)
 
 static void numbers_fill(int32_t *at, const struct ls_operand *operand)
 {
-    uint64_t span = (uint64_t)(operand->below - operand->least);
+    uint64_t span = (uint64_t)((int64_t)operand->below - operand->least);
     for (size_t i = 0; i < operand->bytes / sizeof *at; i++)
         at[i] = operand->least + (int32_t)((uint64_t)i * 2654435761u % span);
 }

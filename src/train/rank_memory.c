@@ -140,8 +140,10 @@ void memory_release(struct train_memory *memory)
 
 const char *ls_memory_name(enum ls_memory_kind kind)
 {
-    static const char *const names[LS_MEMORY_KINDS] = {"parameters",  "gradients", "optimizer",
-                                                       "activations", "workspace", "communication"};
+    static const char *const names[LS_MEMORY_KINDS] = {
+        [LS_MEMORY_PARAMETERS] = "parameters", [LS_MEMORY_GRADIENTS] = "gradients",
+        [LS_MEMORY_OPTIMIZER] = "optimizer",   [LS_MEMORY_ACTIVATIONS] = "activations",
+        [LS_MEMORY_WORKSPACE] = "workspace",   [LS_MEMORY_COMMUNICATION] = "communication"};
     return names[kind];
 }
 

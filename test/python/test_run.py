@@ -73,6 +73,7 @@ def test_a_batch_of_arrays_is_a_step(recipe):
         for wrong, text in ((tokens[:, :1], "at least two"), (tokens + 300, "tokens"),
                             (tokens.astype(float), "tokens"), (tokens[0], "tokens"),
                             ([[1, 2], [3]], "tokens: expected an array of numbers, whose rows have"),
+                            (np.ma.masked_equal(tokens, tokens[0, 0]), "tokens has masked elements"),
                             (np.zeros((5, 17), int), "sequences"), (np.zeros((4, 99), int), "tokens"),
                             ("text", "tokens")):
             with pytest.raises((ls.LockstepError, TypeError), match=text):
@@ -82,6 +83,7 @@ def test_a_batch_of_arrays_is_a_step(recipe):
         with pytest.raises(ls.ArgumentError, match="need tokens"):
             run.step(targets=tokens)
         assert run.step(tokens[:, ::2]).step == 2  # not contiguous
+        assert run.step(np.ma.array(tokens)).step == 3  # nothing is masked
 
 
 def test_parameters_are_the_librarys_memory(recipe):
