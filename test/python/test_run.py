@@ -394,16 +394,24 @@ def test_an_answer_is_of_the_order_that_was_asked(recipe):
     """Three threads at one run: each call is done, and answered, or refused; none keeps the others off
     for good, since each has enough at last."""
     odd, steps, shapes = [], [], []
+    ended = threading.Condition()  # a call
     with ls.Run(recipe, {"train.steps": 100000}, progress=False) as run:
         def ask(call, answers):
             done = 0
             while done < 20 and not odd:
+                before = len(steps) + len(shapes)
                 try:
-                    answers.append(call())
+                    answer = call()
+                    with ended:
+                        answers.append(answer)
+                        ended.notify_all()
                     done += 1
                 except BaseException as error:  # told below
-                    if "under way" not in str(error):
-                        odd.append(repr(error))
+                    with ended:
+                        if "under way" not in str(error):
+                            odd.append(repr(error))
+                            ended.notify_all()
+                        ended.wait_for(lambda: odd or len(steps) + len(shapes) > before)
 
         threads = [threading.Thread(target=ask, args=asked) for asked in (
             (lambda: run.step().step, steps),
