@@ -64,6 +64,7 @@ int ls_measure_list_record(const struct ls_config *config, const struct ls_layou
     ls_command_list_release(&both);
     list->works = recording.works;
     list->count = recording.works_count;
+    memcpy(list->options.memories, recording.memories, sizeof recording.memories);
     recording.works = NULL;
     ls_recording_release(&recording);
     struct ls_replay_options *options = &list->options;

@@ -32,8 +32,8 @@ static const double tolerance = 1.05;
 struct grid {
     struct ls_measure_list *list;
     struct ls_ops idle;
-    struct ls_arena addresses; /* of both rings */
-    size_t ring, read_at, write_at;
+    struct ls_arena reads, writes; /* addresses of the two rings */
+    size_t ring;
     int32_t work; /* of the op to come: -1, it prepares */
     enum ls_dtype act;
     bool coarse, incomplete;
@@ -60,19 +60,11 @@ static void keep(void *user, const struct ls_queue *queue, const struct ls_comma
 /* An op begins: what it takes lies behind each other. */
 static void begin(struct grid *grid)
 {
-    if (grid->read_at > grid->ring)
-        grid->read_at = 0;
-    if (grid->write_at > grid->ring)
-        grid->write_at = 0;
+    if (grid->reads.used > grid->ring)
+        ls_arena_reset(&grid->reads, 0);
+    if (grid->writes.used > grid->ring)
+        ls_arena_reset(&grid->writes, 0);
     grid->work = (int32_t)grid->list->count;
-}
-
-static void *at(struct grid *grid, size_t *ring_at, size_t from, size_t bytes)
-{
-    void *place = grid->addresses.base + from + *ring_at;
-    *ring_at += (size_t)ls_round_up((int64_t)bytes, 64);
-    LS_ASSERT(*ring_at <= grid->ring + OP_BYTES);
-    return place;
 }
 
 static size_t bytes_of(enum ls_dtype dtype, int64_t elements)
@@ -82,12 +74,12 @@ static size_t bytes_of(enum ls_dtype dtype, int64_t elements)
 
 static void *from_memory(struct grid *grid, enum ls_dtype dtype, int64_t elements)
 {
-    return at(grid, &grid->read_at, 0, bytes_of(dtype, elements));
+    return ls_arena_take(&grid->reads, bytes_of(dtype, elements));
 }
 
 static void *to_memory(struct grid *grid, enum ls_dtype dtype, int64_t elements)
 {
-    return at(grid, &grid->write_at, grid->ring + OP_BYTES, bytes_of(dtype, elements));
+    return ls_arena_take(&grid->writes, bytes_of(dtype, elements));
 }
 
 static void *flow(struct grid *grid, enum ls_dtype dtype, int64_t elements)
@@ -499,7 +491,9 @@ static int grid_record(const struct ls_measure *measure, enum ls_dtype act,
         return ls_no_memory(error, "for the grid");
     ls_ops_init_idle(&grid.idle, LS_ISA_PLAIN);
     grid.idle.queue.watch = &watch;
-    int status = ls_arena_reserve(&grid.addresses, 2 * (grid.ring + OP_BYTES), error);
+    int status = ls_arena_reserve(&grid.reads, grid.ring + OP_BYTES, error);
+    if (!status)
+        status = ls_arena_reserve(&grid.writes, grid.ring + OP_BYTES, error);
     if (!status)
         status = put_products(&grid, error);
     if (!status)
@@ -508,7 +502,10 @@ static int grid_record(const struct ls_measure *measure, enum ls_dtype act,
         put_passes(&grid);
     if (!status && grid.incomplete)
         status = ls_no_memory(error, "for the grid");
-    ls_arena_release(&grid.addresses);
+    list->options.memories[0] = (struct ls_recorded_memory){grid.reads.base, grid.reads.peak};
+    list->options.memories[1] = (struct ls_recorded_memory){grid.writes.base, grid.writes.peak};
+    ls_arena_release(&grid.reads);
+    ls_arena_release(&grid.writes);
     return status;
 }
 

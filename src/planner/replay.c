@@ -1,5 +1,5 @@
-/* Replays: recorded commands, submitted again on memory of their own. What lay side by side when
- * they were recorded does so again, so that a step's commands find in caches what they found there.
+/* Replays: recorded commands, submitted again on copies of the memory that they were recorded with.
+ * Each operand has the same place there, so commands find in caches what they found in the step.
  */
 #include <lockstep/planner/measure.h>
 
@@ -8,19 +8,11 @@
 
 enum { PAGE = 4096 };
 
-/* Addresses of recorded operands, and where they are now. */
-struct place {
-    uintptr_t from, end;
-    size_t at;
-};
-
 struct ls_replay {
     struct ls_ops ops;
     struct ls_command_list commands;
     struct ls_arena memory;
-    struct place *places; /* [count], ascending, none touches the next */
-    int64_t count;
-    size_t numbers; /* bytes of operands that are whole numbers, which have places of their own */
+    size_t at[LS_RECORDED_MEMORIES]; /* where in it a recorded memory's copy begins */
 };
 
 static size_t room_of(size_t bytes)
@@ -30,67 +22,43 @@ static size_t room_of(size_t bytes)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static int by_address(const void *a, const void *b)
+/* Each memory begins at the place in its page where it was recorded. Returns the bytes of all. */
+static size_t memories_place(struct ls_replay *r, const struct ls_recorded_memory *memories)
 {
-    const struct place *x = a, *y = b;
-    return (x->from > y->from) - (x->from < y->from);
+    size_t end = 0;
+    for (int m = 0; m < LS_RECORDED_MEMORIES; m++) {
+        r->at[m] = end + (uintptr_t)memories[m].base % PAGE;
+        end = (size_t)ls_round_up((int64_t)(r->at[m] + memories[m].bytes), PAGE);
+    }
+    return end;
 }
 
-static int places_find(struct ls_replay *r, struct ls_error *error)
+/* Bytes of operands that are whole numbers, which have places of their own. */
+static size_t numbers_room(const struct ls_replay *r)
 {
     struct ls_operands operands;
-    int64_t room = r->commands.count * LS_OPERANDS_MAX + 1;
-    r->places = malloc((size_t)room * sizeof *r->places);
-    if (!r->places)
-        return ls_no_memory(error, "for a replay of %lld commands", (long long)r->commands.count);
+    size_t room = 0;
     for (int64_t i = 0; i < r->commands.count; i++) {
         const struct ls_command command = ls_command_list_get(&r->commands, i);
         ls_command_operands(&r->ops.queue, &command, &operands);
-        for (int o = 0; o < operands.count; o++) {
-            uintptr_t from = (uintptr_t)ls_operand_pointer(&command, &operands.list[o]);
-            if (operands.list[o].below)
-                r->numbers += room_of(operands.list[o].bytes);
-            else
-                r->places[r->count++] = (struct place){from, from + operands.list[o].bytes, 0};
-        }
+        for (int o = 0; o < operands.count; o++)
+            room += operands.list[o].below ? room_of(operands.list[o].bytes) : 0;
     }
-    return LS_OK;
+    return room;
 }
 
-/* Those that overlap or touch become one; each keeps its place in its page. Returns the bytes of
- * all of them. */
-static size_t places_join(struct ls_replay *r)
+static void *place_of(const struct ls_replay *r, const struct ls_recorded_memory *memories,
+                      const void *recorded, size_t bytes)
 {
-    int64_t count = 0;
-    size_t at = 0;
-    qsort(r->places, (size_t)r->count, sizeof *r->places, by_address);
-    for (int64_t i = 0; i < r->count; i++) {
-        struct place *last = &r->places[count - 1];
-        if (count > 0 && r->places[i].from <= last->end)
-            last->end = r->places[i].end > last->end ? r->places[i].end : last->end;
-        else
-            r->places[count++] = r->places[i];
+    int m = 0;
+    size_t offset = 0;
+    for (; m < LS_RECORDED_MEMORIES; m++) {
+        offset = (uintptr_t)recorded - (uintptr_t)memories[m].base;
+        if (offset < memories[m].bytes)
+            break;
     }
-    r->count = count;
-    for (int64_t i = 0; i < count; i++) {
-        struct place *place = &r->places[i];
-        place->at = at + place->from % PAGE;
-        at = (size_t)ls_round_up((int64_t)(place->at + (place->end - place->from)), PAGE);
-    }
-    return at;
-}
-
-static void *place_of(const struct ls_replay *r, uintptr_t address)
-{
-    int64_t low = 0, high = r->count - 1;
-    while (low < high) {
-        int64_t middle = (low + high + 1) / 2;
-        if (r->places[middle].from <= address)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return r->memory.base + r->places[low].at + (address - r->places[low].from);
+    LS_ASSERT(m < LS_RECORDED_MEMORIES && bytes <= memories[m].bytes - offset);
+    return r->memory.base + r->at[m] + offset;
 }
 
 static void numbers_fill(int32_t *at, const struct ls_operand *operand)
@@ -101,7 +69,8 @@ static void numbers_fill(int32_t *at, const struct ls_operand *operand)
 }
 
 /* Commands get their own places in the place of the recorded ones. */
-static void commands_place(struct ls_replay *r, size_t numbers_at)
+static void commands_place(struct ls_replay *r, const struct ls_recorded_memory *memories,
+                           size_t numbers_at)
 {
     struct ls_operands operands;
     unsigned char *numbers = r->memory.base + numbers_at;
@@ -115,8 +84,9 @@ static void commands_place(struct ls_replay *r, size_t numbers_at)
                 ls_operand_move(&command, operand, numbers);
                 numbers += room_of(operand->bytes);
             } else {
-                ls_operand_move(&command, operand,
-                                place_of(r, (uintptr_t)ls_operand_pointer(&command, operand)));
+                ls_operand_move(
+                    &command, operand,
+                    place_of(r, memories, ls_operand_pointer(&command, operand), operand->bytes));
             }
         }
     }
@@ -156,26 +126,22 @@ int ls_replay_new(const struct ls_replay_options *options, const struct ls_comma
                   struct ls_replay **out, struct ls_error *error)
 {
     struct ls_replay *r = calloc(1, sizeof *r);
-    size_t values = 0;
     *out = NULL;
     if (!r)
         return ls_no_memory(error, "for a replay");
+    const size_t values = memories_place(r, options->memories);
     int status = ls_ops_init(&r->ops, options->threads, options->isa, error);
     r->ops.arithmetic = options->arithmetic;
     if (!status)
         status = commands_copy(r, commands, error);
     if (!status)
-        status = places_find(r, error);
-    if (!status) {
-        values = places_join(r);
-        status = ls_arena_init(&r->memory, values + r->numbers + PAGE, error);
-    }
+        status = ls_arena_init(&r->memory, values + numbers_room(r), error);
     if (status) {
         ls_replay_free(r);
         return status;
     }
     values_fill(r, options->act);
-    commands_place(r, values);
+    commands_place(r, options->memories, values);
     *out = r;
     return LS_OK;
 }
@@ -187,7 +153,6 @@ void ls_replay_free(struct ls_replay *r)
     ls_command_list_release(&r->commands);
     ls_arena_release(&r->memory);
     ls_ops_release(&r->ops);
-    free(r->places);
     free(r);
 }
 

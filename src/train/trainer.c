@@ -156,6 +156,14 @@ static int tiers_open(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
+/* Losses of a batch: this rank's, and those of all that are gathered. */
+static size_t losses_room(const struct ls_trainer *t)
+{
+    struct ls_dp_share share;
+    ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
+    return (size_t)(2 * share.leaves * share.leaf);
+}
+
 /* The buffers of the plan, and what a batch is remembered in. Idle ops need addresses alone. */
 static int memory_open(struct ls_trainer *t, struct ls_error *error)
 {
@@ -181,7 +189,7 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
         return status;
     struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
-    t->losses = calloc((size_t)(2 * share.leaves * share.leaf), sizeof *t->losses);
+    t->losses = calloc(losses_room(t), sizeof *t->losses);
     t->runs = calloc((size_t)share.micro_batches, sizeof *t->runs);
     t->sources = ls_config_source_count(&t->config);
     t->loss_sums = calloc((size_t)t->sources + 1, sizeof *t->loss_sums);
@@ -470,6 +478,10 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
         if (t->groups[g])
             ls_recording_group(recording, t->groups[g], g);
     if (recording) {
+        recording->memories[0] =
+            (struct ls_recorded_memory){t->memory.arena.base, t->memory.arena.size};
+        recording->memories[1] =
+            (struct ls_recorded_memory){t->losses, losses_room(t) * sizeof *t->losses};
         t->watch = ls_recording_watch(recording);
         t->ops.queue.watch = &t->watch;
     }

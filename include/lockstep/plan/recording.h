@@ -57,7 +57,16 @@ struct ls_recorded_pending {
     int64_t number; /* in its list */
 };
 
+/* A block of memory that recorded commands have their operands in: where one lies is its offset in
+ * it. The block itself may be gone. */
+struct ls_recorded_memory {
+    const void *base;
+    size_t bytes;
+};
+enum { LS_RECORDED_MEMORIES = 2 };
+
 struct ls_recording {
+    struct ls_recorded_memory memories[LS_RECORDED_MEMORIES]; /* set by whoever owns them */
     const struct ls_comm *groups[LS_GROUPS];
     struct ls_recorded_pending *pending;
     int64_t pending_count, pending_room;

@@ -19,6 +19,7 @@
 #define LOCKSTEP_PLANNER_MEASURE_H
 
 #include <lockstep/config.h>
+#include <lockstep/plan/recording.h>
 #include <lockstep/planner/cluster.h>
 
 LS_C_BEGIN
@@ -30,6 +31,7 @@ struct ls_replay_options {
     enum ls_isa isa;
     enum ls_arithmetic arithmetic;
     enum ls_dtype act; /* values are such as this type has them */
+    struct ls_recorded_memory memories[LS_RECORDED_MEMORIES]; /* of the operands */
 };
 struct ls_replay;
 /* commands is borrowed for the call. LS_ENOMEM; LS_ENOTSUP for an instruction set that is not
