@@ -61,6 +61,7 @@ struct ls_state {
     struct ls_ops *ops;
     struct ls_tier *const *tiers; /* [LS_TIER_KINDS]; NULL: nothing lies there, or it is planned */
     struct ls_tier_room *rooms;   /* [LS_TIER_KINDS]: what tiers hold */
+    bool resident;                /* all of it is on the device, whatever memory.offload says */
     const struct ls_log *log;     /* may be NULL; rank 0 writes to it */
 
     /* Made by ls_state_take. */

@@ -280,9 +280,7 @@ static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_er
     if (status)
         return status;
     ls_layout_coordinates(&f->layout, ls_comm_rank(world), at);
-    ls_tp_init(&f->tp, f->groups[LS_GROUP_TP], f->groups[LS_GROUP_SHARERS], f->layout.sp,
-               (int)f->layout.tp_overlap);
-    ls_cp_init(&f->cp, f->groups[LS_GROUP_CP], f->layout.cp_method);
+    ls_groups_parallel(&f->layout, ls_comm_rank(world), f->groups, &f->tp, &f->cp);
     f->held = calloc(layers, sizeof *f->held);
     f->chunk_first = calloc(layers, sizeof *f->chunk_first);
     if (!f->held || !f->chunk_first)

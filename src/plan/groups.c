@@ -122,3 +122,23 @@ int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct
         return 0;
     return count * bytes * (n - 1);
 }
+
+void ls_groups_parallel(const struct ls_layout *layout, int64_t rank,
+                        struct ls_comm *const groups[LS_GROUPS], struct ls_tp *tp, struct ls_cp *cp)
+{
+    *tp = (struct ls_tp){
+        .comm = groups ? groups[LS_GROUP_TP] : NULL,
+        .size = (int)ls_group_size(layout, LS_GROUP_TP),
+        .rank = (int)ls_group_rank(layout, LS_GROUP_TP, rank),
+        .sequence = layout->sp,
+        .chunks = (int)layout->tp_overlap,
+        .sharers_comm = groups ? groups[LS_GROUP_SHARERS] : NULL,
+        .sharers = (int)ls_group_size(layout, LS_GROUP_SHARERS),
+    };
+    *cp = (struct ls_cp){
+        .comm = groups ? groups[LS_GROUP_CP] : NULL,
+        .size = (int)ls_group_size(layout, LS_GROUP_CP),
+        .rank = (int)ls_group_rank(layout, LS_GROUP_CP, rank),
+        .method = layout->cp_method,
+    };
+}

@@ -4,6 +4,11 @@
 
 #include <stdlib.h>
 
+static enum ls_tier_kind tier_of(const struct ls_state *state, enum ls_offload what)
+{
+    return state->resident ? LS_TIER_DEVICE : ls_config_tier(state->config, what);
+}
+
 /* ---- what ZeRO is told ----------------------------------------------------------------------- */
 
 struct zero_tables {
@@ -57,8 +62,8 @@ static int set_take(struct ls_state *state, int set, const struct zero_tables *t
     const struct ls_params *params = state->params;
     enum ls_layout_group shard = ls_set_group(set, LS_GROUP_SHARD),
                          replicate = ls_set_group(set, LS_GROUP_REPLICATE);
-    enum ls_tier_kind regions_to = ls_config_tier(config, LS_OFFLOAD_GRADIENTS),
-                      units_to = ls_config_tier(config, LS_OFFLOAD_PARAMETERS);
+    enum ls_tier_kind regions_to = tier_of(state, LS_OFFLOAD_GRADIENTS),
+                      units_to = tier_of(state, LS_OFFLOAD_PARAMETERS);
     int64_t coordinates[LS_AXES];
     struct ls_dp_share share;
     ls_layout_coordinates(layout, state->rank, coordinates);
@@ -89,7 +94,7 @@ static int set_take(struct ls_state *state, int set, const struct zero_tables *t
         .act = layout->numerics.act,
         .bucket_bytes = config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,
-        .masters_away = ls_config_tier(config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
+        .masters_away = tier_of(state, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
                         (layout->numerics.act != LS_F32 && params->trained < params->weights),
         .persistence_elements = layout->persist,
         .reshard_after_forward = layout->reshard_after_forward,
@@ -124,7 +129,7 @@ static int zero_take(struct ls_state *state, struct ls_arena *arena, struct ls_e
 /* The slices, and where their masters and states lie. */
 static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error)
 {
-    const struct ls_config_offload *offload = &state->config->memory.offload[LS_OFFLOAD_OPTIMIZER];
+    enum ls_tier_kind to = tier_of(state, LS_OFFLOAD_OPTIMIZER);
     struct ls_optim_config config = state->optim ? *state->optim : ls_config_optim(state->config);
     int count = state->params->count;
     size_t start = arena->used;
@@ -146,10 +151,10 @@ static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct
                               .compute_type = act};
     }
     const struct ls_optim_storage storage = {
-        .tier = state->tiers[offload->to],
-        .room = offload->to == LS_TIER_DEVICE ? NULL : &state->rooms[offload->to],
-        .ratio = offload->ratio,
-        .gradient_tier = state->tiers[ls_config_tier(state->config, LS_OFFLOAD_GRADIENTS)]};
+        .tier = state->tiers[to],
+        .room = to == LS_TIER_DEVICE ? NULL : &state->rooms[to],
+        .ratio = state->config->memory.offload[LS_OFFLOAD_OPTIMIZER].ratio,
+        .gradient_tier = state->tiers[tier_of(state, LS_OFFLOAD_GRADIENTS)]};
     ls_optimizer_init(&state->optimizer, &config, state->slices, count, &storage, arena);
     state->bytes.optimizer = arena->used - start;
     return LS_OK;

@@ -51,23 +51,6 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
     return ls_model_new(&options, arena, &memory->model, error);
 }
 
-/* An exchange reads and writes the global parameters and a worker's at once: of several units the
- * last one lies on the device. */
-static int unit_take(const struct memory_request *r, int i, struct ls_arena *arena,
-                     struct ls_error *error)
-{
-    struct ls_state *unit = &r->units[i];
-    struct ls_config resident = *r->config;
-    if (r->unit_count == 1 || i < r->unit_count - 1)
-        return ls_state_take(unit, arena, error);
-    for (int what = 0; what < LS_OFFLOADS; what++)
-        resident.memory.offload[what].to = LS_TIER_DEVICE;
-    unit->config = &resident;
-    int status = ls_state_take(unit, arena, error);
-    unit->config = r->config;
-    return status;
-}
-
 static int units_take(const struct memory_request *r, struct ls_arena *arena,
                       struct train_memory *memory, size_t *bytes, size_t *work,
                       struct ls_error *error)
@@ -77,7 +60,7 @@ static int units_take(const struct memory_request *r, struct ls_arena *arena,
     bytes[LS_MEMORY_COMMUNICATION] = bytes[LS_MEMORY_OPTIMIZER] = 0;
     for (int i = 0; i < r->unit_count && !status; i++) {
         const struct ls_state_bytes *held = &r->units[i].bytes;
-        status = unit_take(r, i, arena, error);
+        status = ls_state_take(&r->units[i], arena, error);
         bytes[LS_MEMORY_PARAMETERS] += held->zero.master + held->zero.parameters;
         bytes[LS_MEMORY_GRADIENTS] += held->zero.gradients;
         bytes[LS_MEMORY_COMMUNICATION] += held->zero.buffers;
@@ -163,14 +146,10 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
 {
     *out = (struct measured_memory){0};
     ls_layout_coordinates(layout, rank, out->coordinates);
-    const int64_t *at = out->coordinates, *size = layout->size;
-    struct ls_tp tp = {.size = (int)size[LS_AXIS_TP],
-                       .rank = (int)at[LS_AXIS_TP],
-                       .sequence = layout->sp,
-                       .chunks = (int)layout->tp_overlap,
-                       .sharers = ls_tp_sharers(size[LS_AXIS_TP], layout->model.kv_heads)};
-    struct ls_cp cp = {
-        .size = (int)size[LS_AXIS_CP], .rank = (int)at[LS_AXIS_CP], .method = layout->cp_method};
+    const int64_t *at = out->coordinates;
+    struct ls_tp tp;
+    struct ls_cp cp;
+    ls_groups_parallel(layout, rank, NULL, &tp, &cp);
     int status = part_init(&out->part, layout, at[LS_AXIS_PP], error);
     if (!status)
         status = ls_layout_params(layout, tp.rank, out->part.held, &out->params, error);

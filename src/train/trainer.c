@@ -331,9 +331,7 @@ static int place_open(struct ls_trainer *t, struct ls_error *error)
     int status = ls_groups_open(&t->layout, t->world, &t->ops.queue, t->groups, error);
     if (status)
         return status;
-    ls_tp_init(&t->tp, t->groups[LS_GROUP_TP], t->groups[LS_GROUP_SHARERS], t->layout.sp,
-               (int)t->layout.tp_overlap);
-    ls_cp_init(&t->cp, t->groups[LS_GROUP_CP], t->layout.cp_method);
+    ls_groups_parallel(&t->layout, ls_comm_rank(t->world), t->groups, &t->tp, &t->cp);
     status = part_init(&t->part, &t->layout, t->coordinates[LS_AXIS_PP], error);
     if (!status)
         status = ls_layout_params(&t->layout, t->coordinates[LS_AXIS_TP], t->part.held, &t->params,

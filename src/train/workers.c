@@ -23,6 +23,8 @@ void units_init(struct ls_state *units, int count, const struct ls_state *borrow
         units[i].log = NULL; /* the last one tells for all */
         units[i].keeps_older = true;
     }
+    /* An exchange reads and writes the global state and a worker's at once. */
+    units[count - 1].resident = true;
     bool server = config->async.mode == LS_CONFIG_SERVER;
     /* Workers of a server update nothing, and keep nothing for it. */
     *outer = server ? (struct ls_optim_config){.kind = LS_SGD, .moments = LS_F32}

@@ -8,6 +8,7 @@
 #define LOCKSTEP_PLAN_GROUPS_H
 
 #include <lockstep/comm.h>
+#include <lockstep/parallel/tensor.h>
 #include <lockstep/plan.h>
 
 LS_C_BEGIN
@@ -74,6 +75,12 @@ int64_t ls_group_rank(const struct ls_layout *layout, enum ls_layout_group group
 /* The world's rank of member i of rank's group. */
 int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank,
                         int64_t i);
+
+/* Local. A rank's tensor and context parallelism, over the groups that it opened, which are
+ * borrowed. groups NULL: for plans, which communicate nothing. */
+void ls_groups_parallel(const struct ls_layout *layout, int64_t rank,
+                        struct ls_comm *const groups[LS_GROUPS], struct ls_tp *tp,
+                        struct ls_cp *cp);
 
 /* Collective over world, which is borrowed as group LS_GROUP_WORLD. The groups that this rank
  * belongs to; one of one rank is a communicator too, but those of sets that the layout does not
