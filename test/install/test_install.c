@@ -21,7 +21,7 @@ static void shell(const char *scratch, const char *lines)
     int length = asprintf(
         &command,
         "set -eu; exec 2>&1; build='%s'; scratch='%s'; cd \"$build/..\"\n"
-        "unset MAKEFLAGS MAKELEVEL LD_LIBRARY_PATH PKG_CONFIG_PATH || true\n"
+        "unset MAKEFLAGS MAKELEVEL TESTED LD_LIBRARY_PATH PKG_CONFIG_PATH || true\n"
         "make() { command make --no-print-directory BUILD=\"$(basename \"$build\")\" \"$@\"; }\n"
         "without() { ! grep \"$@\"; }\n"
         "build_with() {\n"
