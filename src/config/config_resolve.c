@@ -170,6 +170,10 @@ static int check_rope(const struct ls_config *config, struct ls_error *error)
     const struct ls_config_model *model = &config->model_keys;
     if (model->rope_factor > 0 && model->rope_factor < 1)
         return REJECT("model.rope_factor", "expected 0 (no scaling), or at least 1");
+    double scale = model->rope_attention_factor;
+    if (model->rope_factor <= 1 && model->rope_scaling == LS_ROPE_YARN && scale > 0 && scale != 1)
+        return REJECT("model.rope_attention_factor",
+                      "expected 1, or 0, without a model.rope_factor above 1");
     if (model->rope_factor <= 1 || model->rope_scaling == LS_ROPE_LINEAR)
         return LS_OK;
     if (model->rope_original_context == 0)

@@ -103,12 +103,18 @@ static void say_tiles(const struct config_refusal *refusal, struct ls_error *err
 {
     struct ls_config other = *refusal->refused;
     struct ls_config_numerics *n = &other.numerics;
+    struct ls_error why = {0};
     int64_t cp = other.parallel.cp;
     bool leaf = ls_config_is_given(&other, "numerics.leaf_sequences") && n->leaf_sequences > 1;
     if (n->mode == LS_CONFIG_FAST || n->seq_tiles % cp == 0)
         return;
     n->seq_tiles = cp;
     n->leaf_sequences = 1;
+    if (ls_seq_tiles_admit(cp, other.data.sequence, 1, &why)) {
+        ls_error_suffix(error, "; numerics.seq_tiles = %ld would need another sequence: %.300s",
+                        (long)cp, why.text);
+        return;
+    }
     if (config_resolve(&other, other.model_keys.vocab, false, NULL) ||
         !admitted(refusal, &other, refusal->world))
         return;

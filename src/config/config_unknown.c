@@ -129,6 +129,20 @@ static const struct alias {
     {"log.tensorboard", "tensorboard_dir", "true or false; they go to train.out"},
     {"log.trace", "profiler", "log.profile measures ops by kind, and with log.trace one by one"},
     {"log.level", "log_level", NULL},
+    {"memory.device_budget", "memory_limit|memory_budget|gpu_memory|device_memory", NULL},
+};
+
+/* What has no key here, and why. */
+static const struct absent {
+    const char *theirs, *why;
+} absents[] = {
+    {"ep|ep_size|num_experts|num_local_experts|expert_parallel|expert_parallel_size|"
+     "expert_parallel_degree|expert_model_parallel_size|moe",
+     "models with experts are not supported"},
+    {"device|devices|cuda|gpus|num_gpus|n_gpu|use_cuda|accelerator",
+     "there are only CPUs; ranks and their threads are keys of the group parallel"},
+    {"wandb|use_wandb|wandb_log|wandb_project|report_to|mlflow",
+     "records go to train.out: metrics.jsonl, metrics.prom, and for log.tensorboard events"},
 };
 
 bool config_alias(size_t index, char theirs[CONFIG_ALIAS_BYTES], const char **ours)
@@ -152,12 +166,12 @@ static const char *leaf_of(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* Learning-Rate and learning_rate are one name. */
+/* Learning-Rate and learning_rate are one name, and so are batch.size and batch_size. */
 static void normalise(const char *name, char *out, size_t bytes)
 {
     size_t i = 0;
     for (; name[i] && i + 1 < bytes; i++)
-        out[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
+        out[i] = name[i] == '-' || name[i] == '.' ? '_' : (char)tolower((unsigned char)name[i]);
     out[i] = '\0';
 }
 
@@ -194,15 +208,32 @@ static const char *nearest_spelling(const char *name)
     return NULL;
 }
 
+/* By the part behind the dot; else batch.size is batch_size. NULL: nobody's. */
+static const struct alias *alias_of(const char *name, const char *leaf)
+{
+    char joined[64];
+    normalise(name, joined, sizeof joined);
+    const char *words[] = {leaf, joined};
+    for (size_t w = 0; w < 2; w++)
+        for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+            if (ls_word_among(aliases[i].theirs, words[w]))
+                return &aliases[i];
+    return NULL;
+}
+
 void config_unknown(const char *name, char *text, size_t bytes)
 {
     char word[64], near[256];
     normalise(leaf_of(name), word, sizeof word);
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (ls_word_among(aliases[i].theirs, word)) {
-            snprintf(text, bytes, "unknown key %s; did you mean %s?%s%s%s", name, aliases[i].ours,
-                     aliases[i].note ? " (" : "", aliases[i].note ? aliases[i].note : "",
-                     aliases[i].note ? ")" : "");
+    const struct alias *alias = alias_of(name, word);
+    if (alias) {
+        snprintf(text, bytes, "unknown key %s; did you mean %s?%s%s%s", name, alias->ours,
+                 alias->note ? " (" : "", alias->note ? alias->note : "", alias->note ? ")" : "");
+        return;
+    }
+    for (size_t i = 0; i < sizeof absents / sizeof absents[0]; i++)
+        if (ls_word_among(absents[i].theirs, word)) {
+            snprintf(text, bytes, "unknown key %s: %s", name, absents[i].why);
             return;
         }
     const char *spelling = nearest_spelling(name);

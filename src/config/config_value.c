@@ -305,6 +305,29 @@ static const char *number_reason(const struct ls_config_key *key, const char *te
     return length < strlen(text) && is_number(bare) ? "; write it without _ and ," : "";
 }
 
+/* Values that other programs have, and people try. */
+static const struct {
+    const char *ours, *theirs;
+} meant[] = {
+    {"fp16", "float16|half|16"},         {"bf16", "bfloat16|bfloat"},
+    {"fp32", "float32|float|single|32"}, {"true", "True|yes|on|1"},
+    {"false", "False|no|off|none|0"},    {"auto", "true|True|yes|on|1"},
+    {"never", "false|no|off|none|0"},    {"off", "false|no|none|0"},
+};
+
+/* The word among these that was meant by text; NULL: none of them. */
+static const char *word_meant(const struct ls_word *words, const char *text)
+{
+    int value;
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
+        if (ls_word_among(meant[i].theirs, text) && ls_word_read(words, meant[i].ours, &value))
+            return meant[i].ours;
+    return NULL;
+}
+
+static const struct ls_word switch_words[] = {{"true", true}, {"false", false}, {NULL, 0}};
+static const struct ls_word resume_words[] = {{"auto", 0}, {"never", 1}, {NULL, 0}};
+
 /* "true or false, without quotes", "adamw, sgd or lion; did you mean lion?" */
 static void explain(const struct ls_config_key *key, const char *text, bool quoted, char *why,
                     size_t bytes)
@@ -314,7 +337,11 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
         ls_string_add(why, bytes, "", ", without quotes");
     else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
         ls_string_add(why, bytes, "", "%s", number_reason(key, text));
-    if (key->type != LS_CONFIG_WORD)
+    const struct ls_word *words = key->type == LS_CONFIG_BOOL ? switch_words : key->words;
+    const char *near = words ? word_meant(words, text) : NULL;
+    if (near)
+        ls_string_add(why, bytes, "", "%s", ls_meant(near, "").text);
+    if (near || key->type != LS_CONFIG_WORD)
         return;
     const char *lacks = strcmp(key->name, "model.arch") ? "" : ls_family_lacks(text);
     if (*lacks)
@@ -323,22 +350,15 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
         ls_words_expected(key->words, text, why, bytes);
 }
 
-/* train.resume=true, as other programs have it, is no path. */
-static bool means_a_switch(const struct ls_config_key *key, const char *text)
-{
-    static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "1", "0"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof words / sizeof *words && !strcmp(key->name, "train.resume"); i++)
-        found |= !strcmp(text, words[i]);
-    return found;
-}
-
 bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *text, bool quoted,
                      char *why, size_t bytes)
 {
     bool good = false;
-    if (means_a_switch(key, text)) {
-        snprintf(why, bytes, "auto, never or the path of a checkpoint or a run");
+    /* train.resume=true, as other programs have it, is no path. */
+    const char *resume = strcmp(key->name, "train.resume") ? NULL : word_meant(resume_words, text);
+    if (resume) {
+        snprintf(why, bytes, "auto, never or the path of a checkpoint or a run%s",
+                 ls_meant(resume, "").text);
         return false;
     }
     if (key->type == LS_CONFIG_BLEND)

@@ -5,8 +5,10 @@
 #include <lockstep/base/file.h>
 
 #include <libfyaml.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* All keys with the longest texts take less than 100 KiB. */
 enum { FILE_BYTES_MAX = 1 << 20, NAME_BYTES = 64 };
@@ -182,10 +184,14 @@ int ls_config_load_file(struct ls_config *config, const char *path, struct ls_er
 {
     char *text;
     size_t bytes;
+    char of_run[PATH_MAX];
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_ECONFIG, &text, &bytes, error);
+    snprintf(of_run, sizeof of_run, "%.*s/config.yaml", PATH_MAX - 16, path);
     if (status)
         ls_error_prefix(error, "configuration");
-    else
+    if (status && !access(of_run, F_OK))
+        ls_error_suffix(error, "; a run's is %.400s", of_run);
+    if (!status)
         status = ls_config_load_text(config, path, text, bytes, error);
     free(text);
     return status;

@@ -192,7 +192,20 @@ CASE(test_what_was_meant)
     expect_refused("model: {arch: mixtral}\n", "models with experts are not supported", NULL);
     expect_refused("model: {preset: mixtral-8x7b}\n", "no such preset; models with experts are not",
                    NULL);
-    expect_refused("train: {resume: true}\n", "expected auto, never or the path of a", NULL);
+    expect_refused("train: {resume: true}\n", "expected auto, never or the path of a",
+                   "; did you mean auto?", NULL);
+    expect_refused("train: {resume: no}\n", "; did you mean never?", NULL);
+    expect_refused("numerics: {precision: float16}\n", "; did you mean fp16?", NULL);
+    expect_refused("numerics: {precision: bfloat16}\n", "; did you mean bf16?", NULL);
+    expect_refused("data: {shuffle: yes}\n", "true or false; did you mean true?", NULL);
+    expect_refused("parallel: {sp: yes}\n", "; did you mean true?", NULL);
+    expect_refused("log: {progress: no}\n", "; did you mean off?", NULL);
+    expect_refused("batch: {size: 8}\n", "unknown key batch.size; did you mean batch.global?",
+                   NULL);
+    expect_refused("parallel: {ep: 2}\n", "unknown key parallel.ep: models with experts are", NULL);
+    expect_refused("train: {device: cuda}\n", "unknown key train.device: there are only CPUs",
+                   NULL);
+    expect_refused("log: {wandb: true}\n", "unknown key log.wandb: records go to train.out", NULL);
     expect_refused("traning: {steps: 1}\n", "unknown group traning", "the groups are model, data",
                    NULL);
     expect_refused("optm: {lr: 1}\n", "unknown group optm; did you mean optim?", NULL);
@@ -328,7 +341,7 @@ CASE(test_long_text_is_refused_not_cut)
     expect_refused(text, "at most 511 bytes", NULL);
 }
 
-CASE(test_missing_file)
+CASE_WITH(test_missing_file, scratch_setup, scratch_teardown)
 {
     struct ls_config config;
     struct ls_error error = {0};
@@ -338,6 +351,10 @@ CASE(test_missing_file)
     assert_non_null(strstr(error.text, "there is no folder no"));
     assert_int_equal(ls_config_load_file(&config, "/", &error), LS_ECONFIG);
     assert_non_null(strstr(error.text, "a folder: expected a regular file"));
+    assert_null(strstr(error.text, "config.yaml"));
+    scratch_write(scratch_path(*state, "config.yaml"), "", 0);
+    assert_int_equal(ls_config_load_file(&config, *state, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "; a run's is "));
     assert_int_equal(ls_config_load_file(&config, "/dev/zero", &error), LS_ECONFIG);
     assert_non_null(strstr(error.text, "expected at most 1048576 bytes"));
 }
@@ -542,6 +559,9 @@ CASE(test_contradictions_are_refused)
     expect_refused(TINY "model.activation: swiglu\n", "gelu_tanh or gelu_erf", NULL);
     expect_refused("model: {preset: llama-tiny, bias: true}\n", "no biases", NULL);
     expect_refused("model: {preset: llama-tiny, rope_factor: 8}\n", "rope_original_context", NULL);
+    expect_refused("model: {preset: llama-tiny, rope_scaling: yarn, rope_factor: 1, "
+                   "rope_attention_factor: 1.5}\n",
+                   "model.rope_attention_factor = 1.5: expected 1, or 0", NULL);
     expect_refused(TINY "model.rope_theta: 500000\n", "no meaning with model.arch = gpt2", NULL);
     expect_refused(TINY "optim.momentum: 0.5\n", "no meaning with optim.name = adamw", NULL);
     expect_refused(TINY "optim: {name: sgd, beta2: 0.5}\n", "optim.name = sgd", NULL);

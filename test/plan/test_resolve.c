@@ -250,6 +250,10 @@ CASE(test_refused_axes)
             0, "padded vocabulary, 258", NULL);
     refused(KEYS(GPT2, "parallel.cp=2"), 0, "parallel.cp = 2", "numerics.seq_tiles = 1",
             "nearest that works is parallel.cp = 1", NULL);
+    refused(
+        KEYS(GPT2, "parallel.cp=2", "data.sequence=64"), 0, "nearest that works is parallel.cp",
+        "numerics.seq_tiles = 2 would need another sequence: data.sequence = 64 is not a multiple",
+        NULL);
     refused(KEYS(GPT2, "parallel.cp=3", "numerics.seq_tiles=4"), 0, "parallel.cp = 3",
             "numerics.seq_tiles = 4", NULL);
     refused(KEYS(GPT2, "parallel.cp=16", "numerics.mode=fast"), 0, "whole blocks of 64", NULL);
