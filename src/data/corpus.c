@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -222,13 +223,44 @@ static bool is_records(const char *text, size_t length, const char *key)
     return records == 2;
 }
 
+/* Whether a text is a list whose first object is a record. */
+static bool is_list(const char *text, size_t length, const char *key)
+{
+    static const char white[] = " \t\r\n";
+    size_t at = 0;
+    while (at < length && memchr(white, text[at], sizeof white - 1))
+        at++;
+    if (at == length || text[at++] != '[')
+        return false;
+    json_t *first =
+        json_loadb(text + at, length - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
+    bool found = json_is_string(json_object_get(first, key));
+    json_decref(first);
+    return found;
+}
+
+static bool is_utf16(const char *text, size_t length)
+{
+    return length >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2));
+}
+
 /* Data sets lie in files NAME.json.gz too, which as texts would be a document each. */
-static int records_check(struct data_corpus *corpus, const char *text, size_t length,
-                         struct ls_error *error)
+static int text_check(struct data_corpus *corpus, const char *text, size_t length,
+                      struct ls_error *error)
 {
     bool first = !corpus->text_begun;
     corpus->text_begun = true;
     const char *path = corpus->inputs[corpus->at].path, *key = corpus->config.json_key;
+    if (first && is_utf16(text, length))
+        return ls_error_set(error, LS_EDATA,
+                            "%.300s: UTF-16: expected UTF-8: iconv -f UTF-16 -t UTF-8 converts it",
+                            path);
+    if (first && is_list(text, length, key))
+        return ls_error_set(
+            error, LS_EDATA,
+            "%.300s: a list of JSON objects with the key \"%s\", of which all would "
+            "be one document: expected a file NAME.jsonl with one object a line",
+            path, key);
     if (!first || !is_records(text, length, key))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
@@ -246,7 +278,7 @@ static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *ou
     if (!status)
         status = source_read(corpus, out->bytes + out->count, want, &got, error);
     if (!status)
-        status = records_check(corpus, out->bytes + out->count, got, error);
+        status = text_check(corpus, out->bytes + out->count, got, error);
     if (status)
         return status;
     out->count += got;

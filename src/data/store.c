@@ -173,8 +173,8 @@ static int open_llmc(const struct opening *o, const char *path, struct ls_error 
         status =
             ls_error_set(error, LS_EDATA,
                          "%s: not a token store: there is no .idx beside it, and it does not "
-                         "begin with llm.c's magic 20240520 or 20240801. Headerless uint16 tokens "
-                         "are read as u16:%s",
+                         "begin with llm.c's magic 20240520 or 20240801. `lockstep data prepare` "
+                         "makes a store of text; headerless uint16 tokens are read as u16:%s",
                          path, path);
     file->header_bytes = DATA_LLMC_HEADER_BYTES;
     file->counted = file->what.tokens;

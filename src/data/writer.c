@@ -1,6 +1,7 @@
 /* Megatron's indexed dataset (megatron/core/datasets/indexed_dataset.py), written aside. */
 #include "data/data_private.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/temporary.h>
 
 #include <errno.h>
@@ -58,8 +59,14 @@ static int begin_file(struct data_writer *writer, enum ls_sums_file file, struct
     if (writer->digested)
         data_sums_begin(writer->digests, file);
     writer->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (writer->fd < 0)
-        return ls_error_errno(error, errno, "%s: cannot be written", path);
+    if (writer->fd < 0) {
+        char hint[512];
+        int failure = errno;
+        ls_path_hint(path, NULL, hint, sizeof hint);
+        int status = ls_error_errno(error, failure, "%s: cannot be written", path);
+        ls_error_suffix(error, "%s", hint);
+        return status;
+    }
     ls_temporary_hold(path, writer->fd);
     return LS_OK;
 }

@@ -456,11 +456,19 @@ CASE_WITH(test_records_under_another_name, setup, support_teardown)
     snprintf(marked, sizeof marked, "jsonl:%s", path);
     refuse_input(path, LS_EDATA, "c4.json: its lines are JSON objects with the key \"text\"");
     refuse_input(pack_gzip("c4.json.gz", records, 0), LS_EDATA, "c4.json.gz: its lines are JSON");
+    refuse_input(input("list.json", " [\n{\"n\": [1], \"text\": \"a\"}, {}]"), LS_EDATA,
+                 "list.json: a list of JSON objects with the key \"text\"");
     const char *inputs[] = {marked};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "a|b|");
-    static const char *const texts[] = {"{\"text\":\"a\"}\n", "{\"text\":\"a\"}\n{\n}",
-                                        "{\"x\":\"a\"}\n{\"x\":\"a\"}\n", "\n\nab"};
+    static const char *const texts[] = {"{\"text\":\"a\"}\n",
+                                        "{\"text\":\"a\"}\n{\n}",
+                                        "{\"x\":\"a\"}\n{\"x\":\"a\"}\n",
+                                        "\n\nab",
+                                        "[{\"x\":\"text\"}]",
+                                        "[{\"text\":1}]",
+                                        "[",
+                                        "[a text]"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char want[64];
         inputs[0] = input("one.json", texts[i]);
@@ -473,6 +481,10 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
 {
     refuse_input(input("empty.txt", ""), LS_EDATA, "empty corpus");
     refuse_input(support_path("in/absent"), LS_EIO, "absent: No such file");
+    refuse_input(input("windows.txt", "\xff\xfe"
+                                      "a"),
+                 LS_EDATA, "windows.txt: UTF-16: expected UTF-8");
+    refuse_input(input("other.txt", "\xfe\xff"), LS_EDATA, "iconv -f UTF-16 -t UTF-8");
     refuse_input(input("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), LS_EDATA, "a.jsonl:2: column");
     refuse_input(input("a.jsonl", "\n{\"title\":\"a\"}\n"), LS_EDATA,
                  "a.jsonl:2: no key \"text\", the record has");
@@ -511,6 +523,7 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
     config = config_of(inputs, 1);
     config.output = support_path("nowhere/c");
     assert_refused(&config, LS_EIO, "nowhere/c_train.bin.tmp");
+    assert_refused(&config, LS_EIO, "; there is no folder ");
     volatile int stop = 1;
     config = config_of(inputs, 1);
     config.stop = &stop;
