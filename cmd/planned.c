@@ -118,14 +118,33 @@ void planned_head(const struct ls_search_options *options)
               cluster->accelerator.name, ls_bytes(cluster->accelerator.memory_bytes).text);
 }
 
+static double tokens_in_all(const struct ls_search_options *options)
+{
+    return options->tokens > 0
+               ? options->tokens
+               : tokens_of(options->config) * (double)ls_config_steps(options->config);
+}
+
+/* What the list by cost is ordered by: dollars of the training, as if nothing failed; without a
+ * price, accelerators times a step. */
+static struct shown cost(const struct ls_search_options *options, const struct ls_forecast *f)
+{
+    double price = options->cluster->price_per_hour, value = ls_search_value(options, f);
+    if (price <= 0)
+        return seconds(value);
+    double steps = tokens_in_all(options) / tokens_of(options->config);
+    struct shown out;
+    snprintf(out.text, sizeof out.text, "$ %.40s", count(value * steps * price / 3600).text);
+    return out;
+}
+
 static void line_print(const struct ls_search_options *options, int number,
                        const struct ls_search_plan *plan)
 {
     const struct ls_forecast *f = &plan->forecast;
     printf("%3d  ", number);
     if (options->goal == LS_GOAL_COST)
-        printf("%12ld %10s ", (long)f->ranks * f->accelerators,
-               seconds(ls_search_value(options, f)).text);
+        printf("%12s %13ld ", cost(options, f).text, (long)f->ranks * f->accelerators);
     printf("%10s %9s %5.1f%% %6.1f%% %6.1f%% %6.1f%% %6.1f%% %11s  ", seconds(f->step_s).text,
            count(f->tokens_per_s).text, 100 * f->mfu, 100 * f->bubble,
            100 * f->exposed_s[LS_ACCOUNT_TP] / f->step_s,
@@ -137,10 +156,15 @@ static void line_print(const struct ls_search_options *options, int number,
 
 void planned_list(const struct ls_search_options *options, const struct ls_search *search)
 {
-    printf("the best by %s\n  #%s      a step  tokens/s    MFU  bubble      tp      cp      dp    "
-           "  memory  layout\n",
-           ls_word_of(ls_goals, options->goal),
-           options->goal == LS_GOAL_COST ? "  accelerators       cost" : "");
+    bool costs = options->goal == LS_GOAL_COST, priced = options->cluster->price_per_hour > 0;
+    printf("the best by %s", ls_word_of(ls_goals, options->goal));
+    if (costs && priced)
+        printf(": dollars of %s tokens, as if nothing failed", count(tokens_in_all(options)).text);
+    else if (costs)
+        printf(": accelerators times a step (the cluster has no price)");
+    printf("\n  #%s      a step  tokens/s    MFU  bubble      tp      cp      dp      memory  "
+           "layout\n",
+           costs ? "          cost  accelerators" : "");
     for (int i = 0; i < search->count; i++)
         line_print(options, i + 1, &search->plans[i]);
     if (search->count < 2)

@@ -64,27 +64,38 @@ CASE(test_goals)
     }
 }
 
-/* The list by cost shows what it is ordered by: accelerators in use times seconds of a step, from
- * the least. No other list has these columns. */
-CASE(test_cost_is_listed)
+/* The list by cost shows what it is ordered by, from the least: dollars of all tokens, or without a
+ * price accelerators in use times seconds of a step. No other list has these columns. */
+CASE_WITH(test_cost_is_listed, scratch_setup, scratch_teardown)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
-    double before = 0;
-    int lines = 0;
+    const char *free_path = scratch_path(*state, "free.yaml");
+    char *cluster = scratch_read("clusters/h100-2048.yaml", NULL), arguments[1024];
+    char *price = strstr(cluster, "\nprice: 2.7\n");
+    assert_non_null(price);
+    scratch_write(free_path, cluster, (size_t)(price - cluster) + 1);
+    free(cluster);
     assert_int_equal(program_run("", SMALL "parallel.schedule=1f1b --top 3", output), 0);
     assert_null(strstr(output, "  accelerators "));
-    assert_int_equal(program_run("", SMALL "parallel.schedule=1f1b --goal cost --top 3", output),
-                     0);
-    const char *line = strstr(output, "  #  accelerators       cost      a step ");
-    assert_non_null(line);
-    while (lines < 3) {
-        double number, accelerators, cost, step;
-        line = strchr(line, '\n') + 1;
-        if (sscanf(line, "%lf %lf %lf s %lf s", &number, &accelerators, &cost, &step) != 4 ||
-            fabs(cost / (accelerators * step) - 1) > 1e-3 || cost < before || accelerators > 16)
-            fail_msg("%d: %.60s", lines, line);
-        before = cost;
-        lines++;
+    for (int priced = 0; priced < 2; priced++) {
+        double before = 0, scale = priced ? 2e12 / (32 * 8192) * 2.7 / 3600 / 1000 : 1;
+        snprintf(arguments, sizeof arguments,
+                 SMALL "parallel.schedule=1f1b --goal cost --top 3 --tokens 2T%s%s",
+                 priced ? "" : " --cluster ", priced ? "" : free_path);
+        assert_int_equal(program_run("", arguments, output), 0);
+        const char *line = strstr(output, "  #          cost  accelerators      a step ");
+        assert_non_null(line);
+        assert_non_null(strstr(output, priced ? "cost: dollars of 2 T tokens" : "has no price)"));
+        for (int lines = 0; lines < 3; lines++) {
+            double number, accelerators, cost, step;
+            line = strchr(line, '\n') + 1;
+            if (sscanf(line, priced ? "%lf $ %lf k %lf %lf s" : "%lf %lf s %lf %lf s", &number,
+                       &cost, &accelerators, &step) != 4 ||
+                fabs(cost / (accelerators * step * scale) - 1) > 5e-3 || cost < before ||
+                accelerators > 16)
+                fail_msg("%d: %.60s", lines, line);
+            before = cost;
+        }
     }
 }
 
