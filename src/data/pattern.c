@@ -466,8 +466,9 @@ static int compile(struct data_pattern *pattern, const struct translation *t)
     if (!context)
         return ls_no_memory(t->error, "for a pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    const char *text = t->out.bytes ? t->out.bytes : "";
     pattern->code =
-        pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, options, &status, &offset, context);
+        pcre2_compile((PCRE2_SPTR)text, t->out.count, options, &status, &offset, context);
     pcre2_compile_context_free(context);
     if (!pattern->code) {
         PCRE2_UCHAR message[160] = "";

@@ -43,8 +43,9 @@ static void pattern_read(struct data_json *j, const char *where, const json_t *s
     const json_t *regex = json_object_get(pattern, "Regex");
     if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(regex)) ||
         (literal && json_string_length(literal) == 0))
-        data_json_wrong(j, where,
-                        "\"pattern\": expected {\"String\": TEXT} or {\"Regex\": PATTERN}");
+        data_json_wrong(
+            j, where,
+            "\"pattern\": expected {\"String\": TEXT}, not empty, or {\"Regex\": PATTERN}");
     if (j->status)
         return;
     j->status =

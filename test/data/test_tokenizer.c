@@ -539,6 +539,7 @@ CASE(test_patterns_that_are_refused)
         {"(a)\\1", "this escape"},
         {"a\\", "a backslash at the end"},
         {"a*", "may match an empty text"},
+        {"", "may match an empty text"},
         {"(a", "missing closing parenthesis"},
         {"(?:a??|b){1,2}?a", "a repetition of what may match an empty text (at character 10)"},
         {"(?:b|a*(?=b)|c)+", "a repetition of what may match an empty text (at character 16)"},
