@@ -226,6 +226,8 @@ $(BUILD)/test/ckpt/test_commit_order: private LDFLAGS_BASE += $(call wrap,write 
 # These hear how far works are.
 $(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score infer/test_generate interop/test_export planner/test_search): \
 	private LDFLAGS_BASE += $(call wrap,ls_meter)
+$(BUILD)/test/data/test_prepare: private LDFLAGS_BASE += $(call wrap,malloc calloc realloc memmove write \
+	ls_atomic_file_printf)
 # These have a clock of their own.
 $(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_BASE += $(call wrap,ls_now_s)
 # In this one time is what the test says that a part takes.
