@@ -218,8 +218,9 @@ $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen m
 # This one is killed before calls, or has them fail.
 $(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,ls_device_memory ls_saving_begin open write fsync mkdir rename renameat2)
 # These are broken twins of a recovery, and of the order in which a checkpoint is made durable.
-$(BUILD)/test/train/test_workers_snapshots: private LDFLAGS_BASE += $(call wrap,open write mkdir rename renameat2 ls_run_open \
-	ls_run_step ls_comm_on_machine ls_comm_first_on_machine ls_saving_begin_among ls_checkpoint_writer_replicate)
+$(BUILD)/test/train/test_workers_snapshots: private LDFLAGS_BASE += $(call wrap,open write fsync mkdir rename renameat2 ls_run_open \
+	ls_run_step ls_comm_on_machine ls_comm_first_on_machine ls_saving_begin_among ls_checkpoint_writer_replicate \
+	ls_checkpoint_writer_cancel)
 $(BUILD)/test/train/test_recovery_twins: private LDFLAGS_BASE += $(call wrap,ls_state_publish ckpt_token_check \
 	ckpt_files_move ls_comm_on_machine ls_comm_first_on_machine)
 $(BUILD)/test/ckpt/test_commit_order: private LDFLAGS_BASE += $(call wrap,write fsync rename renameat2)

@@ -85,7 +85,7 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* Collective. Opens both writers, or none. */
+/* Collective. Opens both writers, or none: the second one on the ranks that have a share. */
 static int writers_open(struct ls_saving *saving, const char *folder, int64_t spare, bool stored,
                         struct ls_error *error)
 {
@@ -94,9 +94,11 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
                                            LS_CKPT_EACH_MACHINE, saving->comm, NULL, error);
     if (status || !stored)
         return status;
-    status =
-        ls_checkpoint_writer_open(&saving->disk, state->config->train.out, &saving->about.state, -1,
-                                  LS_CKPT_SHARED, saving->comm, NULL, error);
+    if (saving->holds)
+        status =
+            ls_checkpoint_writer_open(&saving->disk, state->config->train.out, &saving->about.state,
+                                      -1, LS_CKPT_SHARED, ls_state_world(state), NULL, error);
+    status = ls_comm_agree(saving->comm, status, error);
     if (status) {
         ls_checkpoint_writer_commit(saving->memory, status, NULL);
         saving->memory = NULL;
@@ -170,9 +172,9 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
 
 int ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
                           const struct ls_unit_snapshots *of, int64_t newest, int64_t spare,
-                          const struct ls_digest *hash, struct ls_error *error)
+                          bool stored, const struct ls_digest *hash, struct ls_error *error)
 {
-    return begin(out, state, of, newest, spare, false, hash, error);
+    return begin(out, state, of, newest, spare, stored, hash, error);
 }
 
 static void wait_for(struct ls_saving *saving, const bool *what)
@@ -245,17 +247,24 @@ double ls_saving_cost_s(const struct ls_saving *saving)
     return saving->waited_s + saving->copying_s / saving->state->ops->threads;
 }
 
-int ls_saving_store(struct ls_saving *saving, struct ls_error *error)
+int ls_saving_store_among(struct ls_saving *saving, int status, struct ls_error *error)
 {
     struct ls_checkpoint_writer *disk = saving->disk;
+    if (status)
+        ls_saving_cancel(saving);
     wait_for(saving, &saving->done);
     saving->disk = NULL;
-    if (saving->store_status && error)
+    if (!status && saving->store_status && error)
         *error = saving->store_error;
-    int status = ls_checkpoint_writer_commit(disk, saving->store_status, error);
+    status = ls_checkpoint_writer_commit(disk, status ? status : saving->store_status, error);
     if (!status)
         state_saved(saving->state, saving->about.state.step);
     return status;
+}
+
+int ls_saving_store(struct ls_saving *saving, struct ls_error *error)
+{
+    return ls_saving_store_among(saving, LS_OK, error);
 }
 
 void ls_saving_cancel(struct ls_saving *saving)

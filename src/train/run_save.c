@@ -138,30 +138,37 @@ static int hash_take(struct ls_running *run, struct ls_error *error)
     if (run->hashed_step == step)
         return LS_OK;
     int status = ls_trainer_hash(run->trainer, &run->hash, error);
-    if (status == LS_ENUMERIC)
-        snapshots_void(&run->snapshots, run->world);
     run->hashed_step = status ? -1 : step;
     return status;
 }
 
 /* Collective. The newest snapshot, which is stored too if a checkpoint is owed and none is on its
- * way. Where memory has no room a checkpoint that is owed is written at once. */
-static int snapshot(struct ls_running *run, struct ls_error *error)
+ * way. */
+static int snapshot_take(struct ls_running *run, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
-    bool stores = run->owed && !snapshots->storing;
-    if (run->owed && snapshots->refused) {
-        run->owed = false;
-        return run_save(run, false, error);
-    }
+    bool stores = run->owed && snapshots_storing(snapshots) < 0;
     if (!stores && !run->snapshot_due)
         return LS_OK;
     int status = stores ? hash_take(run, error) : LS_OK;
     bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
     if (!status)
         status = snapshots_take(snapshots, stores, hashed ? &run->hash : NULL, error);
+    if (status == LS_ENUMERIC)
+        snapshots_void(snapshots, run->world);
     run->owed = run->owed && (!stores || snapshots->refused);
     return status;
+}
+
+/* Collective. Where memory has no room a checkpoint that is owed is written at once. */
+static int snapshot(struct ls_running *run, struct ls_error *error)
+{
+    const bool *refused = &run->snapshots.refused;
+    int status = run->owed && *refused ? LS_OK : snapshot_take(run, error);
+    if (status || !run->owed || !*refused)
+        return status;
+    run->owed = false;
+    return run_save(run, false, error);
 }
 
 /* Collective. A state is kept only if the data that it came of are still those that were opened. */
@@ -174,34 +181,12 @@ static int data_look(struct ls_running *run, struct ls_error *error)
     return ls_comm_agree(run->world, status, error);
 }
 
-/* Collective. Of workers, who meet now: checkpoints are written at once, and a snapshot is taken
- * if there is none as new. */
-static int workers_saves(struct ls_running *run, bool saves, bool last, struct ls_error *error)
-{
-    struct snapshots *snapshots = &run->snapshots;
-    int status = saves ? run_save(run, last, error) : LS_OK;
-    run->snapshot_s = 0;
-    bool stands = run->trainer->state->saved_step == ls_trainer_steps(run->trainer);
-    if (status || last || stands || !run->snapshot_due || !snapshots->trainer)
-        return status;
-    double start_s = ls_now_s();
-    run_trace_begin(&run->trace, "snapshot");
-    status = snapshots_take(snapshots, false, NULL, error);
-    if (status == LS_ENUMERIC)
-        snapshots_void(snapshots, run->world);
-    run->snapshot_s = ls_now_s() - start_s;
-    run_trace_end(&run->trace);
-    return status;
-}
-
 int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
     int looked = saves || run->owed || run->snapshot_due ? data_look(run, error) : LS_OK;
     if (looked)
         return looked;
-    if (run->trainer->workers)
-        return workers_saves(run, saves, last, error);
     if (!snapshots->trainer)
         return saves ? run_save(run, last, error) : LS_OK;
     bool stores = snapshots->newest && snapshots->stores;
@@ -215,12 +200,11 @@ int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct l
         status = stored(run, true, error);
         run->owed = run->owed || run->trainer->state->saved_step != step;
     }
-    if (!status && stop && snapshots->storing &&
-        run->best_step != ls_saving_step(snapshots->storing))
-        ls_saving_cancel(snapshots->storing);
+    if (!status && stop && run->best_step != snapshots_storing(snapshots))
+        snapshots_cancel(snapshots);
     if (!status)
         status = stored(run, false, error);
-    if (!status && saves && !last && snapshots->storing)
+    if (!status && saves && !last && snapshots_storing(snapshots) >= 0)
         snapshots_held_up(snapshots);
     run->owed = run->owed || saves;
     if (!status && !last)
@@ -243,7 +227,7 @@ static bool on_its_way(const struct ls_running *run, int64_t step)
 {
     const struct snapshots *snapshots = &run->snapshots;
     return (snapshots->newest && snapshots->stores && ls_saving_step(snapshots->newest) == step) ||
-           (snapshots->storing && ls_saving_step(snapshots->storing) == step);
+           snapshots_storing(snapshots) == step;
 }
 
 int run_best_keep(struct ls_running *run, const struct ls_eval_report *r, struct ls_error *error)

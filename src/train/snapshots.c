@@ -204,8 +204,7 @@ static int64_t spare_take(struct snapshots *snapshots)
 {
     int64_t spare = snapshots->spare;
     snapshots->spare = -1; /* it goes in any case */
-    bool read = snapshots->storing && ls_saving_step(snapshots->storing) == spare;
-    return read ? -1 : spare;
+    return spare == snapshots_storing(snapshots) ? -1 : spare;
 }
 
 static void named(struct snapshots *snapshots, int64_t step, double cost_s)
@@ -216,14 +215,22 @@ static void named(struct snapshots *snapshots, int64_t step, double cost_s)
     missed_end(snapshots);
 }
 
+static void storing_begins(struct snapshots *snapshots)
+{
+    snapshots->stored_s = snapshots->begun_s;
+    snapshots->held_up = 0;
+}
+
 /* It has its name at once: the next meeting may be far. */
 static int workers_take(struct snapshots *snapshots, struct ls_error *error)
 {
     struct ls_trainer *t = snapshots->trainer;
-    int status =
-        workers_snapshot(t, snapshots->folder, snapshots->named, spare_take(snapshots), error);
+    int status = workers_snapshot(t, snapshots->folder, snapshots->named, spare_take(snapshots),
+                                  snapshots->stores, error);
     if (!status)
         named(snapshots, ls_trainer_steps(t), ls_now_s() - snapshots->begun_s);
+    if (!status && snapshots->stores)
+        storing_begins(snapshots);
     return status;
 }
 
@@ -265,27 +272,44 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     }
     if (!status && snapshots->stores) { /* of a snapshot that was refused it says what failed */
         snapshots->storing = saving;
-        snapshots->stored_s = snapshots->begun_s;
-        snapshots->held_up = 0;
+        storing_begins(snapshots);
     } else {
         ls_saving_free(saving);
     }
     return status;
 }
 
+int64_t snapshots_storing(const struct snapshots *snapshots)
+{
+    if (snapshots->storing)
+        return ls_saving_step(snapshots->storing);
+    bool workers = snapshots->trainer && snapshots->trainer->workers;
+    return workers ? workers_storing(snapshots->trainer) : -1;
+}
+
+void snapshots_cancel(struct snapshots *snapshots)
+{
+    if (snapshots->storing)
+        ls_saving_cancel(snapshots->storing);
+    else if (snapshots_storing(snapshots) >= 0)
+        workers_store_cancel(snapshots->trainer);
+}
+
 int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
                      struct ls_error *error)
 {
     struct ls_saving *saving = snapshots->storing;
+    struct ls_trainer *t = snapshots->trainer;
+    int64_t storing = snapshots_storing(snapshots);
     *step = -1;
-    if (!saving)
+    if (storing < 0)
         return LS_OK;
-    int64_t busy = !wait && !ls_saving_done(saving);
-    int status = ls_all_reduce_max(snapshots->trainer->world, &busy, error);
+    int64_t busy = !wait && !(saving ? ls_saving_done(saving) : workers_stored(t));
+    int status = ls_all_reduce_max(t->whole, &busy, error);
     if (status || busy)
         return status;
-    *step = ls_saving_step(saving);
-    status = ls_saving_store(saving, error);
+    *step = storing;
+    status = saving ? ls_saving_store(saving, error) : workers_store(t, error);
     *save_s = ls_now_s() - snapshots->stored_s;
     snapshots->storing = NULL;
     ls_saving_free(saving);
@@ -298,7 +322,7 @@ void snapshots_held_up(struct snapshots *snapshots)
         ls_log(snapshots->log, LS_LOG_WARNING,
                "the checkpoint of step %ld is still being written to %s after %.3g s, and two more "
                "were due since: steps go on without them. Look at the disk",
-               (long)ls_saving_step(snapshots->storing), snapshots->trainer->config.train.out,
+               (long)snapshots_storing(snapshots), snapshots->trainer->config.train.out,
                ls_now_s() - snapshots->stored_s);
 }
 
@@ -322,6 +346,8 @@ void snapshots_close(struct snapshots *snapshots, bool stay)
 {
     ls_saving_free(snapshots->newest);
     ls_saving_free(snapshots->storing);
+    if (snapshots->trainer && snapshots->trainer->workers)
+        workers_store_drop(snapshots->trainer);
     if (snapshots->first && !stay)
         ls_directory_remove(snapshots->folder);
     *snapshots = (struct snapshots){0};

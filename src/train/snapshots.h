@@ -19,7 +19,7 @@ struct snapshots {
     int64_t named;              /* the step of the newest that has a name; -1: none has */
     int64_t spare;              /* of the one before, whose files the next one may take; or -1 */
     struct ls_saving *newest;   /* has no name yet, or NULL */
-    struct ls_saving *storing;  /* on its way to train.out, or NULL */
+    struct ls_saving *storing;  /* on its way to train.out, or NULL; workers have their own */
     bool stores;                /* the newest is to be */
     bool refused;               /* the memory had no room for the last one */
     int64_t missed;             /* so many in a row */
@@ -47,11 +47,15 @@ bool snapshots_due(const struct snapshots *snapshots, int64_t step);
 /* Local, once one was named. Its cost, of the mean rank, says how often they are taken. */
 void snapshots_weigh(struct snapshots *snapshots, double cost_s);
 /* Collective, after a step. The state as it is now; hash as of ls_saving_begin. Of workers it is
- * complete at once, and never stored. */
+ * complete at once. */
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error);
 /* Collective, after the next one: it gets its name. Without room for it: a warning, and refused. */
 int snapshots_name(struct snapshots *snapshots, struct ls_error *error);
+/* Local. The step of the checkpoint that is on its way to train.out; -1: there is none. Cancelled
+ * it will not be finished, unless it is already. */
+int64_t snapshots_storing(const struct snapshots *snapshots);
+void snapshots_cancel(struct snapshots *snapshots);
 /* Collective. *step is that of a checkpoint which is complete now, or, with a status, could not be
  * written; -1: there is none. wait: for one that is under way. save_s: since it began. */
 int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,

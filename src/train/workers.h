@@ -58,9 +58,20 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
 int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, int64_t named,
                            const struct ls_run_token *token, struct ls_error *error);
 /* Collective over t->whole, at a meeting: a snapshot of all, which has its name when this returns.
- * newest and spare as of ls_saving_begin. */
+ * newest, spare and stored as of ls_saving_begin: a checkpoint that is stored is on its way then.
+ */
 int workers_snapshot(struct ls_trainer *t, const char *snapshots, int64_t newest, int64_t spare,
-                     struct ls_error *error);
+                     bool stored, struct ls_error *error);
+/* Local. The step of the checkpoint that is on its way to the run's folder; -1: there is none.
+ * Whether this rank's threads have nothing more to do for it. And as of ls_saving_cancel, and of
+ * ls_saving_free. */
+int64_t workers_storing(const struct ls_trainer *t);
+bool workers_stored(const struct ls_trainer *t);
+void workers_store_cancel(struct ls_trainer *t);
+void workers_store_drop(struct ls_trainer *t);
+/* Collective over t->whole. It gets its name once it is done; whatever came of it, none is on its
+ * way then. */
+int workers_store(struct ls_trainer *t, struct ls_error *error);
 /* Collective over t->world, after LS_ECOMM: what outlives a rank that died is kept for the next
  * start (workers_private.h). False: no rank is known to have died, or the job does not survive
  * that. Otherwise error says what was lost and what is kept. */

@@ -90,6 +90,8 @@ struct workers {
     struct ls_digest hashes[WORKERS_MAX], hash; /* [each], and of all, after hashed_step */
     int64_t hashed_step;                        /* -1: none */
     bool kept; /* workers' folders have what runs' folders keep of their inputs */
+    struct ls_saving *storing[WORKERS_MAX + 1]; /* [count + 1] of each unit: on its way to the
+                                                 * run's folder, or NULL */
     struct exchange_run exchange;
     double outer_norm;
     enum workers_stage stage;
@@ -205,6 +207,16 @@ int workers_snapshot_remove(struct ls_trainer *t, const char *snapshots, int64_t
  * run's folder, until unit->config is set again; -1: in that itself. The folder belongs to this
  * start of the run. And the unit as it was saved there. */
 int unit_folder(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+                struct ls_error *error);
+/* Collective over t->world. The same for a checkpoint of the k-th worker of this group, in the
+ * folder of this run. */
+int unit_saves(struct ls_trainer *t, int k, struct ls_error *error);
+/* Collective over t->whole, once the workers' files of a checkpoint of that step are written.
+ * status: what came of those of this group. The global parameters' follow, by `save`, which the
+ * ranks of the owner call with what came of all: it returns a status that it is given. Then older
+ * ones go. */
+typedef int units_outer_save(struct ls_trainer *t, int status, struct ls_error *error);
+int units_saved(struct ls_trainer *t, int64_t step, int status, units_outer_save *save,
                 struct ls_error *error);
 int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
               int64_t step, struct ls_error *error);

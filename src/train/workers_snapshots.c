@@ -2,6 +2,8 @@
  * memory of their machines, in FOLDER/workers/0003/checkpoints and FOLDER/checkpoints, where FOLDER
  * is that of snapshots.h. The ranks of all groups write and read each of them together
  * (lockstep/state/unit_snapshots.h). The global one is named last, so that all are there with it.
+ * From those that are stored threads write the checkpoints of the run's folder while steps go on;
+ * these, too, get their names at a meeting, the global one last.
  */
 #include "train/workers_private.h"
 
@@ -95,43 +97,122 @@ int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, in
     return status;
 }
 
-/* Collective over t->whole. Those of units [from, to), which are copied at the same time. */
-static int units_take(struct ls_trainer *t, const char *snapshots, int from, int to, int64_t newest,
-                      int64_t spare, struct ls_error *error)
+/* What one is taken of. */
+struct taking {
+    const char *snapshots;
+    int64_t newest, spare;
+    bool stored;
+    struct ls_saving **savings; /* [count + 1] */
+};
+
+/* Collective over t->whole. */
+static int unit_begin(struct ls_trainer *t, const struct taking *taking, int i,
+                      struct ls_error *error)
 {
     const struct workers *w = t->workers;
-    struct ls_saving *savings[WORKERS_MAX + 1] = {NULL};
+    struct unit unit;
+    int status = unit_of(t, taking->snapshots, i, &unit, error);
+    if (status)
+        return status;
+    unit.of.folder = unit.folder;
+    if (taking->stored && unit.of.holds && !unit.outer)
+        status = unit_saves(t, unit.k, error);
+    status = ls_comm_agree(t->whole, status, error);
+    if (!status)
+        status = ls_saving_begin_among(&taking->savings[i], unit.state, &unit.of, taking->newest,
+                                       taking->spare, taking->stored,
+                                       unit.outer ? &w->hash : &w->hashes[unit.k], error);
+    unit.state->config = &t->config;
+    return status;
+}
+
+/* Collective over t->whole. Those of units [from, to), which are copied at the same time. */
+static int units_take(struct ls_trainer *t, const struct taking *taking, int from, int to,
+                      struct ls_error *error)
+{
+    struct ls_saving **savings = taking->savings;
     struct ls_error why = {0};
     int status = LS_OK;
-    for (int i = from; i < to && !status; i++) {
-        struct unit unit;
-        status = unit_of(t, snapshots, i, &unit, &why);
-        unit.of.folder = unit.folder;
-        if (!status)
-            status = ls_saving_begin_among(&savings[i], unit.state, &unit.of, newest, spare,
-                                           unit.outer ? &w->hash : &w->hashes[unit.k], &why);
-    }
+    for (int i = from; i < to && !status; i++)
+        status = unit_begin(t, taking, i, &why);
     for (int i = from; i < to && savings[i]; i++) {
         int kept = status == LS_ECOMM ? status : ls_saving_keep(savings[i], status ? NULL : &why);
         status = status ? status : kept;
     }
-    for (int i = from; i < to; i++)
-        ls_saving_free(savings[i]);
     if (status && error)
         *error = why;
     return status;
 }
 
+static void savings_free(struct ls_saving **savings, int units)
+{
+    for (int i = 0; i < units; i++) {
+        ls_saving_free(savings[i]);
+        savings[i] = NULL;
+    }
+}
+
 int workers_snapshot(struct ls_trainer *t, const char *snapshots, int64_t newest, int64_t spare,
-                     struct ls_error *error)
+                     bool stored, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct ls_digest ignored;
+    struct ls_saving *named[WORKERS_MAX + 1] = {NULL};
+    const struct taking taking = {snapshots, newest, spare, stored, stored ? w->storing : named};
+    LS_ASSERT(!stored || workers_storing(t) < 0);
     int status =
         w->hashed_step == workers_outer(t)->step ? LS_OK : workers_hash(t, &ignored, error);
     if (!status)
-        status = units_take(t, snapshots, 0, w->count, newest, spare, error);
-    return status ? status : units_take(t, snapshots, w->count, w->count + 1, newest, spare, error);
+        status = units_take(t, &taking, 0, w->count, error);
+    if (!status)
+        status = units_take(t, &taking, w->count, w->count + 1, error);
+    if (status || !stored)
+        savings_free(taking.savings, w->count + 1);
+    return status;
+}
+
+/* ---- on the way to the disk ------------------------------------------------------------------ */
+
+int64_t workers_storing(const struct ls_trainer *t)
+{
+    const struct ls_saving *outer = t->workers->storing[t->workers->count];
+    return outer ? ls_saving_step(outer) : -1;
+}
+
+bool workers_stored(const struct ls_trainer *t)
+{
+    const struct workers *w = t->workers;
+    bool done = true;
+    for (int i = 0; i <= w->count && done; i++)
+        done = ls_saving_done(w->storing[i]);
+    return done;
+}
+
+void workers_store_cancel(struct ls_trainer *t)
+{
+    for (int i = 0; i <= t->workers->count; i++)
+        ls_saving_cancel(t->workers->storing[i]);
+}
+
+void workers_store_drop(struct ls_trainer *t)
+{
+    savings_free(t->workers->storing, t->workers->count + 1);
+}
+
+static int outer_store(struct ls_trainer *t, int status, struct ls_error *error)
+{
+    return ls_saving_store_among(t->workers->storing[t->workers->count], status, error);
+}
+
+int workers_store(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    int status = LS_OK;
+    for (int k = 0; k < w->held && status != LS_ECOMM; k++)
+        status = ls_saving_store_among(w->storing[w->group * w->each + k], status, error);
+    status = units_saved(t, workers_storing(t), status, outer_store, error);
+    workers_store_drop(t);
+    return status;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */

@@ -191,35 +191,50 @@ static int older_remove(struct ls_trainer *t, struct ls_error *error)
     return status == LS_ECOMM ? status : LS_OK; /* a folder that cannot be listed ends no run */
 }
 
-int workers_save(struct ls_trainer *t, struct ls_error *error)
+int unit_saves(struct ls_trainer *t, int k, struct ls_error *error)
+{
+    int status = folder_set(t, &t->units[k], t->config.train.out, index_of(t, k), error);
+    status = ls_comm_agree(t->world, status, error);
+    return status ? status : folder_own(t, &t->units[k], false, error);
+}
+
+int units_saved(struct ls_trainer *t, int64_t step, int status, units_outer_save *save,
+                struct ls_error *error)
 {
     struct workers *w = t->workers;
-    struct ls_state *outer = workers_outer(t);
-    struct ls_digest ignored;
-    int status = w->hashed_step == outer->step ? LS_OK : workers_hash(t, &ignored, error);
-    for (int k = 0; k < w->held && !status; k++) {
-        struct ls_state *unit = &t->units[k];
-        status = folder_set(t, unit, t->config.train.out, index_of(t, k), error);
-        status = ls_comm_agree(t->world, status, error);
-        if (!status)
-            status = folder_own(t, unit, false, error);
-        if (!status)
-            status = ls_state_save(unit, &w->hashes[k], error);
-        unit->config = &t->config;
-    }
     status = workers_agree(t, status, error);
     w->kept = w->kept || !status;
-    if (!status && w->group == w->owner) /* the last, so that it says that all are there */
-        status = ls_state_save(outer, &w->hash, error);
+    if (status != LS_ECOMM && w->group == w->owner) /* the last, as it says that all are there */
+        status = save(t, status, error);
     status = workers_agree(t, status, error);
     if (!status)
-        outer->saved_step = outer->step;
+        workers_outer(t)->saved_step = step;
     if (!status && ls_comm_rank(t->whole) == 0)
         rescue_remove(t);
     if (status == LS_ECOMM)
         return status;
     int removed = older_remove(t, status ? NULL : error); /* or what belongs to no checkpoint */
     return status ? status : removed;
+}
+
+static int outer_save(struct ls_trainer *t, int status, struct ls_error *error)
+{
+    return status ? status : ls_state_save(workers_outer(t), &t->workers->hash, error);
+}
+
+int workers_save(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    int64_t step = workers_outer(t)->step;
+    struct ls_digest ignored;
+    int status = w->hashed_step == step ? LS_OK : workers_hash(t, &ignored, error);
+    for (int k = 0; k < w->held && !status; k++) {
+        status = unit_saves(t, k, error);
+        if (!status)
+            status = ls_state_save(&t->units[k], &w->hashes[k], error);
+        t->units[k].config = &t->config;
+    }
+    return units_saved(t, step, status, outer_save, error);
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */

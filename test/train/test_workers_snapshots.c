@@ -2,8 +2,12 @@
  * snapshot, goes on from the newest one in another layout, with the bits of a run that lost
  * nothing; on other machines too. Where the memory has no room, steps go on.
  *
- * Broken twins: files of the newest snapshot are written over; a worker's is not copied to another
- * machine. */
+ * Checkpoints on the disk are written from snapshots beside steps: they are those that are written
+ * while all wait, to the byte, a disk that hangs holds up no step, and a run that is killed or that
+ * the disk refuses has all units' files of a step or none.
+ *
+ * Broken twins: files of the newest snapshot are written over; those of one that is being stored
+ * are, by later steps; a worker's is not copied to another machine. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -20,6 +24,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,12 +42,41 @@ static const char *directory; /* of the test: `run` in it, and `memory0`, ... by
 
 static _Atomic int taken;      /* snapshots below the watched folder that got their name */
 static _Atomic int64_t *named; /* the newest step whose global parameters got a name */
+static _Atomic int64_t *stood; /* of those in the run's folder */
+
+static _Atomic bool holds; /* what is written of worker 1 to the run's folder waits */
+static sem_t arrived, go;  /* it does; it need not any more */
+
+static void hold(void)
+{
+    sem_init(&arrived, 0, 0);
+    sem_init(&go, 0, 0);
+    holds = true;
+}
+
+static void let_go(void)
+{
+    holds = false;
+    sem_post(&go);
+}
 
 WRAPPED(write);
 ssize_t __wrap_write(int file, const void *data, size_t bytes)
 {
+    if (holds && strstr(path_of(file), "/run/workers/0001/checkpoints/")) {
+        sem_post(&arrived);
+        sem_wait(&go);
+        sem_post(&go);
+    }
     FAIL_BEFORE(path_of(file));
     return __real_write(file, data, bytes);
+}
+
+WRAPPED(fsync);
+int __wrap_fsync(int file)
+{
+    FAIL_BEFORE(path_of(file));
+    return 0; /* nothing here outlasts the machine */
 }
 
 WRAPPED(renameat2);
@@ -54,9 +88,21 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
     int status = __real_renameat2(from_folder, from, to_folder, to, flags);
     taken += !status && step >= 0 && watched[0] && strstr(to, watched) == to;
     if (!status && step >= 0)
-        *named = step;
+        *(strstr(to, "/run/") ? stood : named) = step;
     return status;
 }
+
+/* What is on its way to a disk that hangs is given up. */
+WRAPPED(ls_checkpoint_writer_cancel);
+void __wrap_ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *writer)
+{
+    __real_ls_checkpoint_writer_cancel(writer);
+    if (holds)
+        let_go();
+}
+
+static volatile int stop;
+static struct ls_running *first_rank;
 
 /* The memory of a machine is its own. */
 WRAPPED(ls_run_open);
@@ -64,13 +110,21 @@ int __wrap_ls_run_open(const struct ls_config *config, struct ls_comm *world,
                        const struct ls_log *log, const struct ls_run_hooks *hooks,
                        struct ls_running **out, struct ls_error *error)
 {
+    static const struct ls_run_hooks stopping = {.stop = &stop};
     struct ls_config own = *config;
+    LS_ASSERT(!hooks);
     snprintf(own.snapshot.folder, sizeof own.snapshot.folder, "%s/memory%d", directory,
              apart ? ls_comm_rank(world) : 0);
-    return __real_ls_run_open(&own, world, log, hooks, out, error);
+    int status = __real_ls_run_open(&own, world, log, &stopping, out, error);
+    if (ls_comm_rank(world) == 0)
+        first_rank = *out;
+    return status;
 }
 
-static int64_t killed_at; /* after that step; 0: never */
+static int64_t killed_at;  /* after that step; 0: never */
+static int64_t let_go_at;  /* the same of the disk that hangs, */
+static bool stood_before;  /* whether a checkpoint did until then */
+static int64_t stopped_at; /* the same of a stop */
 WRAPPED(ls_run_step);
 int __wrap_ls_run_step(struct ls_running *run, const struct ls_given_batch *batch,
                        struct ls_step_report *report, struct ls_error *error)
@@ -78,21 +132,29 @@ int __wrap_ls_run_step(struct ls_running *run, const struct ls_given_batch *batc
     int status = __real_ls_run_step(run, batch, report, error);
     if (!status && report->step == killed_at)
         raise(SIGKILL);
+    if (!status && report->step == let_go_at && run == first_rank) {
+        sem_wait(&arrived);
+        stood_before = *stood >= 0;
+        let_go();
+    }
+    stop |= !status && report->step == stopped_at;
     return status;
 }
 
-static enum { HONEST, OVER_THE_NEWEST, NOT_COPIED } twin;
+static enum { HONEST, OVER_THE_NEWEST, OVER_WHAT_IS_STORED, NOT_COPIED } twin;
 static int64_t flipped_step; /* whose worker 1 is not what is hashed */
 WRAPPED(ls_saving_begin_among);
 int __wrap_ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
                                  const struct ls_unit_snapshots *of, int64_t newest, int64_t spare,
-                                 const struct ls_digest *hash, struct ls_error *error)
+                                 bool stored, const struct ls_digest *hash, struct ls_error *error)
 {
     struct ls_digest other = *hash;
     if (twin == OVER_THE_NEWEST)
         spare = newest;
+    if (twin == OVER_WHAT_IS_STORED && newest > MEETS)
+        spare = MEETS;
     other.low ^= state->step == flipped_step && strstr(of->folder, "/workers/0001") != NULL;
-    return __real_ls_saving_begin_among(out, state, of, newest, spare, &other, error);
+    return __real_ls_saving_begin_among(out, state, of, newest, spare, stored, &other, error);
 }
 
 WRAPPED(ls_checkpoint_writer_replicate);
@@ -141,7 +203,8 @@ static void start_over(void)
 {
     watched[0] = '\0';
     strikes_at = strike = 0;
-    *named = -1;
+    lasts = false;
+    *named = *stood = -1;
     shell("rm -rf run follows memory* && for i in 0 1 2 3 4 5; do mkdir memory$i; done");
 }
 
@@ -254,7 +317,7 @@ CASE(test_a_run_goes_on_from_the_newest)
 static bool is_lost(const struct mode *mode, const char *words)
 {
     struct workers_run run = run_of(mode, words);
-    int64_t newest = ls_max(*named, 0);
+    int64_t newest = ls_max(ls_max(*named, *stood), 0);
     expect_ended_well(mode, &run, words);
     return run.first < newest || strstr(run.said, "snapshot");
 }
@@ -295,6 +358,143 @@ CASE(test_files_of_the_newest_written_over)
     twin = HONEST;
     assert_true(lost);
 }
+
+/* ---- on the disk ----------------------------------------------------------------------------- */
+
+#define STORES " train.save_every=3 train.keep=9"
+
+/* Steps go on while the disk hangs from the first checkpoint, that of step 3, to step 10. Whether
+ * it is to the byte what a run writes that waits. */
+static bool is_held_alike(const struct mode *mode, const char *words)
+{
+    static const char checkpoints[] = "for i in . workers/0000 workers/0001; do diff -r "
+                                      "stored/$i/checkpoints/step-00000003 "
+                                      "run/$i/checkpoints/step-00000003 >/dev/null || exit 1; done";
+    char line[PATH_MAX + sizeof checkpoints + 16];
+    struct workers_run run = run_of(mode, words), waits = run;
+    start_over();
+    hold();
+    let_go_at = 10;
+    int status = workers_run(&run);
+    let_go_at = 0;
+    if (status || stood_before)
+        fail_msg("%s, %s: %s", mode->name, words, status ? run.error.text : "it stood before");
+    if (!strstr(run.said, "the checkpoint of step 3 is still being written to "))
+        fail_msg("%s, %s: told: %s", mode->name, words, run.said);
+    struct workers_run reference = reference_of(mode);
+    workers_expect_alike(&reference, &run, words);
+    assert_int_equal(*stood, STEPS);
+    shell("mv run stored");
+
+    start_over(); /* no memory: all wait */
+    snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
+    strike = ENOSPC;
+    lasts = true;
+    workers_run_well(&waits);
+    assert_non_null(strstr(waits.said, "no snapshots are taken"));
+    snprintf(line, sizeof line, "cd '%s' && %s", directory, checkpoints);
+    bool alike = system(line) == 0;
+    shell("rm -r stored");
+    start_over();
+    return alike;
+}
+
+CASE(test_a_disk_that_hangs)
+{
+    static const char *const words[] = {
+        "parallel.workers=2" STORES,
+        "parallel.workers=1" STORES,
+        "parallel.workers=2 parallel.tp=2" STORES,
+        "parallel.workers=2 memory.offload.optimizer=host memory.offload.parameters=host" STORES,
+        "parallel.workers=1 parallel.dp_shard=2 parallel.zero=3" STORES,
+    };
+    for (int i = 0; i < 5; i++)
+        if (!is_held_alike(&modes[i], words[i]))
+            fail_msg("%s, %s: other bytes", modes[i].name, words[i]);
+}
+
+/* The checkpoint of step 3 has what later steps made of its snapshot. */
+CASE(test_over_what_is_stored_is_caught)
+{
+    twin = OVER_WHAT_IS_STORED;
+    assert_false(is_held_alike(&modes[0], "parallel.workers=2" STORES));
+    twin = HONEST;
+}
+
+/* Who stops does not wait for what is on its way, and saves where the run is. */
+CASE(test_a_stop_while_the_disk_hangs)
+{
+    struct workers_run run = run_of(&modes[0], "parallel.workers=2" STORES), more = run;
+    start_over();
+    hold();
+    stopped_at = 5;
+    int status = workers_run(&run);
+    stopped_at = stop = 0;
+    if (status != LS_ESTOPPED)
+        fail_msg("%d: %s", status, run.error.text);
+    assert_false(holds);
+    shell("ls run/checkpoints run/workers/0000/checkpoints run/workers/0001/checkpoints | grep "
+          "step- | sort -u >found && echo step-00000006 | diff - found");
+    expect_ended_well(&modes[0], &more, "behind a stop");
+    assert_int_equal(more.first, 6);
+}
+
+/* The memory is lost with the process: all of a checkpoint is there, or nothing of it. */
+CASE(test_killed_before_any_call_to_the_disk)
+{
+    static const char *const below[] = {"run/checkpoints", "run/workers"};
+    int trials[2] = {0};
+    for (int b = 0; b < 2; b++)
+        for (int at = 1;; at += check_every(19, 13)) {
+            start_over();
+            snprintf(watched, sizeof watched, "%s", scratch_path(directory, below[b]));
+            strikes_at = at;
+            if (!run_killed(&modes[0], "parallel.workers=2 parallel.dp=2" STORES))
+                break;
+            watched[0] = '\0';
+            *named = -1;
+            shell("rm -rf memory0 && mkdir memory0");
+            trials[b]++;
+            if (is_lost(&modes[0], at % 2 ? "parallel.workers=1" : "parallel.workers=2"))
+                fail_msg("%s: killed before call %d", below[b], at);
+        }
+    assert_true(trials[0] > 2 && trials[1] > 4);
+}
+
+/* A call of the checkpoint of step 3 fails: nothing is left of that, and the next one follows. If
+ * it cannot even be begun beside steps, all wait for it. */
+CASE(test_the_disk_refuses)
+{
+    static const char *const below[] = {"run/checkpoints/step-00000003",
+                                        "run/workers/0001/checkpoints/step-00000003"};
+    struct workers_run reference = reference_of(&modes[0]);
+    int refused = 0;
+    for (int b = 0; b < 2; b++)
+        for (int at = 1;; at += check_every(5, 3)) {
+            struct workers_run run = run_of(&modes[0], "parallel.workers=2" STORES);
+            start_over();
+            snprintf(watched, sizeof watched, "%s", scratch_path(directory, below[b]));
+            strikes_at = at;
+            strike = EIO;
+            calls = 0;
+            int status = workers_run(&run);
+            if (status)
+                fail_msg("%s, call %d: %s", below[b], at, run.error.text);
+            workers_expect_alike(&reference, &run, below[b]);
+            assert_int_equal(*stood, STEPS);
+            if (calls < at)
+                break;
+            bool begun = !strstr(run.said, "no snapshot of step 3");
+            if (begun && !strstr(run.said, "no checkpoint of step 3 (there is none yet)"))
+                fail_msg("%s, call %d: told: %s", below[b], at, run.said);
+            shell(begun ? "! ls -d run/checkpoints/*3* run/workers/*/checkpoints/*3* 2>/dev/null"
+                        : "ls -d run/checkpoints/*3 run/workers/000[01]/checkpoints/*3 >/dev/null");
+            refused += begun;
+        }
+    assert_true(refused > 3);
+}
+
+/* ---- what fails ------------------------------------------------------------------------------ */
 
 CASE(test_no_room)
 {
@@ -400,9 +600,11 @@ CASE(test_not_what_was_hashed)
 static int setup(void **state)
 {
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 0);
-    named = mmap(NULL, sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    named =
+        mmap(NULL, 2 * sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (named == MAP_FAILED || workers_setup(state))
         return -1;
+    stood = named + 1;
     directory = *state;
     return 0;
 }
