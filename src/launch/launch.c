@@ -46,7 +46,9 @@ struct launcher {
     bool grows;             /* hosts came back while this start goes on */
     bool resized;           /* this start was asked to end, for a larger layout */
     bool cut_off;           /* this start was ended, because a host of it does not answer */
-    double heard_s;         /* when this start last recorded something, or its hosts were tried */
+    double heard_s;         /* when this start last recorded something */
+    double tried_s;         /* the same, or when its hosts were last tried */
+    int halted;             /* since then rank 0 was found stopped so often */
     double end_s;           /* when this start was seen to have recorded its end; 0: not yet */
     double fault_s;         /* when the last failure was seen; 0: there is none to get over */
     int64_t fault_step;     /* what was recorded then */
@@ -204,7 +206,8 @@ static int start(struct launcher *l, struct ls_error *error)
     l->end_s = 0;
     l->frozen[0] = '\0';
     launch_hosts_use(&l->hosts, l->ranks);
-    l->heard_s = ls_now_s();
+    l->heard_s = l->tried_s = ls_now_s();
+    l->halted = 0;
     event_layout(l, "start");
     l->prom.ranks = l->ranks;
     l->prom.starts = ++l->starts;
@@ -239,30 +242,45 @@ static bool is_over(const struct launcher *l)
     return launch_watch_code(&l->watch) >= 0 || (l->watch.end[0] && !l->job.survives);
 }
 
-static void stopped_text(struct launcher *l, double silent_s)
+static void stopped_text(struct launcher *l, const char *who, const char *how)
 {
-    char name[64];
-    launch_job_name(&l->job, name, sizeof name);
-    snprintf(l->frozen, sizeof l->frozen, "nothing was recorded for %.2f s, and %s %s", silent_s,
-             l->job.stopped ? name : "all ranks",
-             l->job.stopped ? "is stopped (SIGSTOP)" : "are stopped (SIGSTOP) or wait for a disk");
+    snprintf(l->frozen, sizeof l->frozen, "nothing was recorded for %.2f s, and %s %s",
+             ls_now_s() - l->heard_s, who, how);
+}
+
+/* Whoever is stopped never says how the job ended: mpirun, or all ranks. A rank that is not stopped
+ * waits for the others for comm.timeout_s and then names them, so rank 0 is believed to be
+ * one of all only if it is found so twice. */
+static void stopped_judge(struct launcher *l)
+{
+    char who[LAUNCH_HOST_BYTES + 64];
+    bool asks = l->due || *l->launch->asked;
+    launch_job_name(&l->job, who, sizeof who);
+    if (l->job.stopped)
+        stopped_text(l, who, "is stopped (SIGSTOP)");
+    else if (launch_job_stuck(&l->job, asks))
+        stopped_text(l, "all ranks", "are stopped (SIGSTOP) or wait for a disk");
+    else if (!launch_job_halted(&l->job, &l->hosts, who, sizeof who))
+        l->halted = 0;
+    else if (l->halted++ > 0)
+        stopped_text(l, who, "is stopped (SIGSTOP)");
 }
 
 /* A job that records nothing for comm.timeout_s may be slow, or mpirun waits for a host that is no
- * more there: it does not notice by itself before TCP gives up. One that is stopped never says how
- * its ranks ended; ranks that are all stopped never say anything. */
+ * more there: it does not notice by itself before TCP gives up. */
 static void silence_judge(struct launcher *l, bool heard)
 {
-    double patience_s = l->config->comm.timeout_s;
-    if (heard)
-        l->heard_s = ls_now_s();
-    if (patience_s <= 0 || l->cut_off || l->frozen[0] || ls_now_s() - l->heard_s < patience_s)
+    double patience_s = l->config->comm.timeout_s, now_s = ls_now_s();
+    if (heard) {
+        l->heard_s = l->tried_s = now_s;
+        l->halted = 0;
+    }
+    if (patience_s <= 0 || l->cut_off || l->frozen[0] || now_s - l->tried_s < patience_s)
         return;
     l->cut_off = launch_hosts_try(&l->hosts, false, l->changed);
-    bool asks = l->due || *l->launch->asked;
-    if (!l->cut_off && !is_over(l) && (l->job.stopped || launch_job_stuck(&l->job, asks)))
-        stopped_text(l, ls_now_s() - l->heard_s);
-    l->heard_s = ls_now_s();
+    if (!l->cut_off && !is_over(l))
+        stopped_judge(l);
+    l->tried_s = ls_now_s();
     event_hosts(l); /* spares too */
     if (l->cut_off || l->frozen[0])
         launch_job_kill(&l->job);
@@ -341,7 +359,7 @@ static void watch(struct launcher *l)
                                                           l->launch, &l->events);
         asks = asked(l) || l->resized;
         if (asks && !told)
-            told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
+            told = launch_job_ask(&l->job, &l->hosts);
     }
     launch_hosts_forget(&l->hosts);
     launch_watch_look(&l->watch);
@@ -663,6 +681,10 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
         status = launch_job_check(&l.hosts, error);
     if (!status)
         status = folder_open(&l, error);
+    if (!status && config.comm.timeout_s <= 0)
+        ls_log(launch->log, LS_LOG_WARNING,
+               "comm.timeout_s = 0: a rank that hangs is waited for until a second signal or "
+               "launch.deadline_s ends the job");
     if (!status) {
         launch_hosts_try(&l.hosts, false, l.changed);
         event_hosts(&l);

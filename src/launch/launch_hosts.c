@@ -223,7 +223,13 @@ int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const c
     const struct launch_host *like = launch_hosts_named(hosts, name);
     for (int i = 0; i < hosts->count && !like; i++)
         like = hosts->list[i].used ? &hosts->list[i] : NULL;
-    agent_line(like ? like->name : name, words, line, sizeof line);
+    name = like ? like->name : name;
+    if (hosts->kind == LAUNCH_SLURM)
+        snprintf(line, sizeof line,
+                 "exec srun --overlap --overcommit --mpi=none --nodes=1 -n 1 --nodelist=%s %s",
+                 name, words);
+    else
+        agent_line(name, words, line, sizeof line);
     return process_run(argv, NULL, NULL, 0, hosts->limit_s);
 }
 

@@ -433,21 +433,44 @@ bool launch_job_stuck(const struct launch_job *job, bool asked)
     return process_children_are(job->pid, asked ? "TtD" : "Tt");
 }
 
-bool launch_job_ask(const struct launch_job *job, const char *run, const struct launch_hosts *hosts)
+/* Rank 0, by the lock of the run's folder; where it is. LS_LOCK_FREE: it is not there yet. */
+static enum ls_lock_state rank0_find(const struct launch_job *job, long *pid,
+                                     char host[LAUNCH_HOST_BYTES])
 {
-    char who[256], host[LAUNCH_HOST_BYTES], words[64];
+    char who[256];
+    enum ls_lock_state state = ls_lock_look(job->run, who, sizeof who);
+    bool known =
+        state == LS_LOCK_HELD || (state == LS_LOCK_ELSEWHERE && strcmp(who, job->former) != 0);
+    return known && sscanf(who, "process %ld on %255[^,]", pid, host) == 2 ? state : LS_LOCK_FREE;
+}
+
+bool launch_job_ask(const struct launch_job *job, const struct launch_hosts *hosts)
+{
+    char host[LAUNCH_HOST_BYTES], words[64];
     long pid;
-    enum ls_lock_state state = ls_lock_look(run, who, sizeof who);
-    if (sscanf(who, "process %ld on %255[^,]", &pid, host) != 2)
+    enum ls_lock_state state = rank0_find(job, &pid, host);
+    if (state == LS_LOCK_FREE)
         return false;
     if (state == LS_LOCK_HELD)
         return kill((pid_t)pid, SIGUSR1) == 0;
-    if (state != LS_LOCK_ELSEWHERE || !strcmp(who, job->former))
-        return false;
     if (hosts->kind == LAUNCH_SLURM)
         return kill(job->pid, SIGUSR1) == 0;
     snprintf(words, sizeof words, "kill -USR1 %ld", pid);
     return launch_hosts_run(hosts, host, words) == 0;
+}
+
+bool launch_job_halted(const struct launch_job *job, const struct launch_hosts *hosts, char *text,
+                       size_t bytes)
+{
+    char host[LAUNCH_HOST_BYTES], words[64];
+    long pid;
+    enum ls_lock_state state = rank0_find(job, &pid, host);
+    if (state == LS_LOCK_FREE)
+        return false;
+    snprintf(words, sizeof words, "grep -qi ^state:.t /proc/%ld/status", pid);
+    snprintf(text, bytes, "rank 0 on %s (process %ld)", host, pid);
+    return state == LS_LOCK_HELD ? process_is_stopped((pid_t)pid)
+                                 : launch_hosts_run(hosts, host, words) == 0;
 }
 
 void launch_job_name(const struct launch_job *job, char *text, size_t bytes)

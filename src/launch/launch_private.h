@@ -19,6 +19,8 @@ void process_clean(void);
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
 /* Whether a process has children, and the states of all, as ps names them, are among these. */
 bool process_children_are(pid_t parent, const char *states);
+/* Whether it is stopped (SIGSTOP, or by a debugger). */
+bool process_is_stopped(pid_t pid);
 /* Kills all children of this process, and theirs as they come to it, until there are none. One that
  * waits for a disk or a device does not die before it has that: after ten seconds, how many are
  * left. */
@@ -81,8 +83,9 @@ bool launch_hosts_here_alone(const struct launch_hosts *hosts);
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
 /* Of those that hold ranks, the one that calls itself so; NULL: none. */
 struct launch_host *launch_hosts_named(const struct launch_hosts *hosts, const char *name);
-/* Runs "sh -c words" by the agent that mpirun uses on the host that calls itself `name`: the list
- * may have another name for it. (If none is like it, on that of rank 0, which is the first.) */
+/* Runs "sh -c words" by the agent that mpirun uses, or by srun, on the host that calls itself
+ * `name`: the list may have another name for it. (If none is like it, on that of rank 0, which is
+ * the first.) */
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words);
 
 /* ---- memory that ranks share ----------------------------------------------------------------- */
@@ -132,11 +135,14 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
 bool launch_job_look(struct launch_job *job);
 /* Asks it to save and end: SIGUSR1 to rank 0, which the lock of the run's folder names. False: it
  * is not there yet, so ask again. */
-bool launch_job_ask(const struct launch_job *job, const char *run,
-                    const struct launch_hosts *hosts);
+bool launch_job_ask(const struct launch_job *job, const struct launch_hosts *hosts);
 /* Whether the ranks are all on this machine and stopped, or, once it was asked to end, wait for a
  * disk: nobody is left who could say so. */
 bool launch_job_stuck(const struct launch_job *job, bool asked);
+/* Whether rank 0 is stopped, wherever it runs: which process, and where. False too if it is not
+ * known. */
+bool launch_job_halted(const struct launch_job *job, const struct launch_hosts *hosts, char *text,
+                       size_t bytes);
 /* "mpirun (process 4711)". */
 void launch_job_name(const struct launch_job *job, char *text, size_t bytes);
 /* Ends it at once, and a step of Slurm on all of its nodes. */
@@ -147,7 +153,8 @@ void launch_job_kill(struct launch_job *job);
 /* Makes the folder of ls_launch_sign_path. NULL: that cannot be, and nobody shows life. */
 struct launch_starting *launch_starting_open(const char *run, int64_t ranks);
 /* Looks now and then. Whether a rank has shown no life for so long while others have: which, and
- * where. starting NULL: never. */
+ * where; or all of them have not; or MPI takes ten times as long to start, and a minute at most if
+ * that is longer than patience_s. starting NULL: never. */
 bool launch_starting_frozen(struct launch_starting *starting, double patience_s, char *text,
                             size_t bytes);
 /* Removes the folder. NULL is allowed. */

@@ -13,11 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LOOKS = 8, LOOK_S_MAX = 1 }; /* within the patience */
+enum { LOOKS = 8, LOOK_S_MAX = 1 };   /* within the patience */
+enum { TIMEOUTS = 10, START_S = 60 }; /* with a start in which all show life */
 
 struct launch_starting {
     char folder[PATH_MAX];
-    double next_s;            /* when the files are read again */
+    double begun_s, next_s;   /* when this began; when the files are read again */
     double first_s, newest_s; /* when a beat of any rank was seen; 0: none was */
     int64_t ranks;
     struct sign {
@@ -43,6 +44,7 @@ struct launch_starting *launch_starting_open(const char *run, int64_t ranks)
         return NULL;
     }
     starting->ranks = ranks;
+    starting->begun_s = ls_now_s();
     ls_directory_remove(starting->folder); /* of a launcher that was killed */
     if (!ls_directory_add(starting->folder, NULL, NULL))
         return starting;
@@ -82,6 +84,31 @@ static bool process_gone(const char *host, long pid)
     return !strcmp(own, host) && kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
+/* Ranks that all wait, for each other or for mpirun, name nobody. */
+static bool nobody_begins(const struct launch_starting *starting, double patience_s, char *text,
+                          size_t bytes)
+{
+    double now_s = ls_now_s(), took_s = now_s - starting->begun_s;
+    int64_t came = 0;
+    for (int64_t rank = 0; rank < starting->ranks; rank++) {
+        if (starting->sign[rank].last.over)
+            return false;
+        came += starting->sign[rank].at_s > 0;
+    }
+    if (starting->first_s > 0 && now_s - starting->newest_s >= patience_s)
+        snprintf(text, bytes,
+                 "no rank has shown life for %.2f s while MPI starts: all are stopped, or cannot "
+                 "write to %.300s",
+                 now_s - starting->newest_s, starting->folder);
+    else if (took_s >= fmax(patience_s, fmin(TIMEOUTS * patience_s, START_S)))
+        snprintf(text, bytes,
+                 "MPI has not started within %.2f s: %ld of %s began, and none got through it",
+                 took_s, (long)came, ls_counted(starting->ranks, "rank").text);
+    else
+        return false;
+    return true;
+}
+
 bool launch_starting_frozen(struct launch_starting *starting, double patience_s, char *text,
                             size_t bytes)
 {
@@ -113,5 +140,5 @@ bool launch_starting_frozen(struct launch_starting *starting, double patience_s,
                      (long)rank, silent_s);
         return true;
     }
-    return false;
+    return nobody_begins(starting, patience_s, text, bytes);
 }

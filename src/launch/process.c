@@ -130,6 +130,14 @@ bool process_children_are(pid_t parent, const char *states)
     return count > 0 && others == 0;
 }
 
+bool process_is_stopped(pid_t pid)
+{
+    char name[32], state = '?';
+    snprintf(name, sizeof name, "%ld", (long)pid);
+    parent_of(name, &state);
+    return state == 'T' || state == 't';
+}
+
 int process_sweep(void)
 {
     char state;

@@ -375,6 +375,35 @@ static void test_a_launched_job(void **state)
     launched_expect_same(directory, "launched");
 }
 
+/* Neither srun nor Slurm sees that all ranks are stopped. */
+static void test_a_launched_job_that_is_stopped(void **state)
+{
+    const char *words[] = {"train", "train.out=halted"};
+    char text[2048];
+    pid_t ranks[2];
+    cluster_or_skip();
+    int length = snprintf(text, sizeof text,
+                          "#!/bin/sh\n"
+                          "#SBATCH --ntasks=2 --overcommit --time=10 --output=halted.txt\n"
+                          "echo $$ > launcher.txt\n"
+                          "exec '%s' launch " LAUNCHED_KEYS
+                          "parallel.dp=2 train.out=halted train.steps=1000000 "
+                          "train.save_every=4 comm.timeout_s=3\n",
+                          program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "halted.sh"), text, (size_t)length);
+    assert_int_equal(run("sbatch --parsable halted.sh > job.txt"), 0);
+    await_words("halted/metrics.jsonl", "\"step\": 6,");
+    assert_int_equal(program_ranks(directory, words, 2, ranks, 2), 2);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kill(ranks[i], SIGSTOP), 0);
+    await_words("halted/events.jsonl", "\"going_on\"");
+    assert_int_equal(run("kill -TERM $(cat launcher.txt)"), 0);
+    await_words("halted/events.jsonl", "\"stopped\"");
+    assert_int_equal(launched_events(directory, "halted", "failed", "and rank 0 on "), 1);
+    launched_expect_same(directory, "halted");
+}
+
 /* Slurm signals the launcher and the ranks, and the launcher asks rank 0 too: it saves all the
  * same. */
 static void test_a_launched_job_that_is_cancelled(void **state)
@@ -462,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_a_launched_job_that_is_cancelled),
         cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
+        cmocka_unit_test(test_a_launched_job_that_is_stopped),
         cmocka_unit_test(test_the_end_of_an_allocation),
         cmocka_unit_test(test_a_batch_job_is_signalled_and_queued_again),
     };

@@ -55,6 +55,31 @@ static void skip_without_mpi(void)
 #endif
 }
 
+/* ---- what they start ------------------------------------------------------------------------- */
+
+static void expect_started(char **save, const char *hosts, const char *keys)
+{
+    const char *line = strtok_r(NULL, "\n", save);
+    if (!line || !strstr(line, hosts) || !strstr(line, keys))
+        fail_msg("started: %s\nexpected: %s and: %s", line ? line : "nothing", hosts, keys);
+}
+
+/* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. The job
+ * records what is in `records`. */
+static void slurm_write(const char *left)
+{
+    char text[256];
+    script_write("bin/scontrol", "#!/bin/sh\necho node1\n");
+    script_write("bin/sinfo", "#!/bin/sh\necho node1 idle\n");
+    script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
+                             "trap 'rm slurm/lock; exit 21' USR1\n[ -p never ] || mkfifo never\n"
+                             "[ ! -e records ] || cp records slurm/metrics.jsonl\n"
+                             "echo host node7 pid 4711 started 1 since now > slurm/lock\n"
+                             "cat never &\nwait $!\n");
+    snprintf(text, sizeof text, "#!/bin/sh\n%s\n", left);
+    script_write("bin/squeue", text);
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Each end, what it is called, and how often the job is started with launch.retries=2. */
@@ -166,13 +191,18 @@ CASE(test_an_mpirun_that_does_not_end)
     }
 }
 
+/* Of a job in the run's folder that has begun: what follows is no fault of its start. */
+#define BEGUN(out)                                                                                 \
+    "echo '{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}' > " out                 \
+    "/metrics.jsonl\n"
+
 /* Nobody would hear how its ranks end. */
 CASE(test_an_mpirun_that_is_stopped)
 {
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-                 "[ ! -e halted ] || exit 0\ntouch halted\nkill -STOP $$\n");
+                 "[ ! -e halted ] || exit 0\ntouch halted\n" BEGUN("halts") "kill -STOP $$\n");
     program_expect_under(
         enter, "launch " LAUNCHED_KEYS "train.out=halts comm.timeout_s=0.1 launch.pause_s=0", 0,
         " is stopped (SIGSTOP)");
@@ -186,8 +216,8 @@ CASE(test_ranks_that_are_all_stopped)
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-                 "[ ! -e all_halted ] || exit 0\ntouch all_halted\n"
-                 "for rank in 0 1; do sh -c 'kill -STOP $$' & done\nwait\n");
+                 "[ ! -e all_halted ] || exit 0\ntouch all_halted\n" BEGUN(
+                     "all_halt") "for rank in 0 1; do sh -c 'kill -STOP $$' & done\nwait\n");
     program_expect_under(
         enter, "launch " LAUNCHED_KEYS "train.out=all_halt comm.timeout_s=0.1 launch.pause_s=0", 0,
         "s, and all ranks are stopped (SIGSTOP)");
@@ -195,13 +225,91 @@ CASE(test_ranks_that_are_all_stopped)
     assert_int_equal(launched_events(folder, "all_halt", "done", NULL), 1);
 }
 
+/* On another host rank 0 is asked for. It is stopped, runs, and is stopped again: a single look
+ * says nothing of the others, who would name it if they ran. */
+static void all_stopped_on(const char *out, const char *program, const char *agent,
+                           const char *before, const char *hosts)
+{
+    char text[2048], name[64], words[PATH_MAX + 256], arguments[512];
+    snprintf(
+        text, sizeof text,
+        "#!/bin/sh\ncase \"$*\" in\n*--version*) echo Open MPI; exit 0 ;;\n--mpi=list) exit 0 ;;\n"
+        "*' grep -qi ^state:.t /proc/4711/status') exec ./%s \"$@\" ;;\nesac\n"
+        "[ ! -e %s/begun ] || exit 0\ntouch %s/begun\n"
+        "echo host b pid 4711 started 1 since now > %s/lock\n"
+        "echo '{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 2}' > "
+        "%s/metrics.jsonl\nmkfifo %s/never\nread -r word < %s/never\n",
+        agent, out, out, out, out, out, out);
+    snprintf(name, sizeof name, "bin/%s", program);
+    script_write(name, text);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *grep*) echo \"$*\" >> %s/asked\n"
+             "    [ $(wc -l < %s/asked) -ne 2 ] ;;\nesac\n",
+             out, out);
+    script_write(agent, text);
+    snprintf(words, sizeof words, "%s %s", enter, before);
+    snprintf(arguments, sizeof arguments,
+             "launch %s " LAUNCHED_KEYS "train.out=%s comm.timeout_s=0.1 launch.pause_s=0", hosts,
+             out);
+    program_expect_under(words, arguments, 0,
+                         "s, and rank 0 on b (process 4711) is stopped (SIGSTOP)");
+    assert_int_equal(launched_events(folder, out, "failed", "\"kind\": \"late\""), 1);
+    assert_int_equal(launched_events(folder, out, "done", NULL), 1);
+    snprintf(name, sizeof name, "%s/asked", out);
+    char *asked = scratch_read(scratch_path(folder, name), NULL), *save = asked;
+    for (int i = 0; i < 4; i++)
+        expect_started(&save, program[0] == 'm' ? "b grep " : " --nodelist=b grep ", "");
+    assert_null(strtok_r(NULL, "\n", &save));
+    free(asked);
+}
+
+CASE(test_ranks_that_are_all_stopped_elsewhere)
+{
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "b"), "b slots=1\n", 10);
+    all_stopped_on("far", "mpirun", "asks", "OMPI_MCA_plm_rsh_agent=./asks", "--hosts b");
+    slurm_write("exit 1");
+    script_write("bin/scontrol", "#!/bin/sh\necho b\n");
+    script_write("bin/sinfo", "#!/bin/sh\necho b idle\n");
+    all_stopped_on("node_b", "srun", "srun_asks", "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=b", "");
+}
+
+/* Nothing is recorded of a start, and no rank can say why. */
+static void start_that_hangs(const char *out, const char *rank, const char *timeout,
+                             const char *says)
+{
+    char text[1024], arguments[512];
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+             "[ ! -e %s/hung ] || exit 0\ntouch %s/hung\n%s\n"
+             "mkfifo %s/never\nread -r word < %s/never\n",
+             out, out, rank, out, out);
+    script_write("bin/mpirun", text);
+    snprintf(arguments, sizeof arguments,
+             "launch " LAUNCHED_KEYS "train.out=%s comm.timeout_s=%s launch.pause_s=0", out,
+             timeout);
+    program_expect_under(enter, arguments, 0, says);
+    assert_int_equal(launched_events(folder, out, "failed", "\"kind\": \"late\""), 1);
+    assert_int_equal(launched_events(folder, out, "done", NULL), 1);
+}
+
+/* No rank is begun; or the only one is, and is stopped. */
+CASE(test_starts_of_which_no_rank_gets_through)
+{
+    skip_without_mpi();
+    start_that_hangs("no_start", "", "0.05", "s: 0 of 1 rank began, and none got through it");
+    start_that_hangs("silent_start",
+                     "echo host x process 1 beat 1 > silent_start/starting/rank-00000", "1",
+                     "no rank has shown life for ");
+}
+
 /* It is asked to save, and hears nothing. */
 CASE(test_a_job_that_outlives_its_deadline)
 {
     skip_without_mpi();
     script_write("bin/mpirun",
-                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-                 "trap '' TERM USR1\nmkfifo deaf\nread -r word < deaf\n");
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n" BEGUN(
+                     "outlives") "trap '' TERM USR1\nmkfifo deaf\nread -r word < deaf\n");
     program_expect_under(enter,
                          "launch " LAUNCHED_KEYS
                          "train.out=outlives launch.deadline_s=0.5 comm.timeout_s=0.1",
@@ -229,6 +337,16 @@ CASE(test_a_disk_that_is_full_for_a_while)
     assert_int_equal(launched_events(folder, "crowded", "failed", NULL), 1);
     assert_int_equal(launched_events(folder, "crowded", "disk_full", "no space left"), 1);
     assert_int_equal(launched_events(folder, "crowded", "done", NULL), 1);
+}
+
+/* Nobody is late then, and a job that hangs is the user's to end. */
+CASE(test_a_job_that_waits_for_ever)
+{
+    skip_without_mpi();
+    mpirun_write("", 0);
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=waits comm.timeout_s=0", 0,
+                         "comm.timeout_s = 0: a rank that hangs is waited for until a second "
+                         "signal or launch.deadline_s ends the job");
 }
 
 /* The second start follows the first at once, the third after a pause. */
@@ -277,13 +395,6 @@ CASE(test_on_event_of_a_full_disk)
 }
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
-
-static void expect_started(char **save, const char *hosts, const char *keys)
-{
-    const char *line = strtok_r(NULL, "\n", save);
-    if (!line || !strstr(line, hosts) || !strstr(line, keys))
-        fail_msg("started: %s\nexpected: %s and: %s", line ? line : "nothing", hosts, keys);
-}
 
 /* Four starts: b is gone after the first, back after the second; all are gone after the third,
  * until a has been tried some times. */
@@ -577,22 +688,6 @@ CASE(test_what_mpirun_is_told)
         assert_int_equal(dashes, several ? 5 : 3); /* launch-UID-DEVICE-FOLDER-PID-START */
         free(told);
     }
-}
-
-/* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. The job
- * records what is in `records`. */
-static void slurm_write(const char *left)
-{
-    char text[256];
-    script_write("bin/scontrol", "#!/bin/sh\necho node1\n");
-    script_write("bin/sinfo", "#!/bin/sh\necho node1 idle\n");
-    script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
-                             "trap 'rm slurm/lock; exit 21' USR1\n[ -p never ] || mkfifo never\n"
-                             "[ ! -e records ] || cp records slurm/metrics.jsonl\n"
-                             "echo host node7 pid 4711 started 1 since now > slurm/lock\n"
-                             "cat never &\nwait $!\n");
-    snprintf(text, sizeof text, "#!/bin/sh\n%s\n", left);
-    script_write("bin/squeue", text);
 }
 
 /* deadline: in its event; NULL: anything. */
