@@ -208,7 +208,8 @@ static int plan_explain(const struct plan_shown *shown, const struct plan_ranks 
 
 static bool same(const struct ls_memory_plan *a, const struct ls_memory_plan *b)
 {
-    return !memcmp(a->bytes, b->bytes, sizeof a->bytes) && a->live == b->live;
+    return !memcmp(a->bytes, b->bytes, sizeof a->bytes) && a->live == b->live &&
+           a->rollout == b->rollout;
 }
 
 static int kind_read(const struct plan_shown *shown, int64_t rank, struct plan_ranks *kind,
@@ -299,8 +300,8 @@ static void json_print(const struct plan_shown *shown)
         printf("%s{\"rank\": %ld, \"pp_first\": %ld, \"pp_last\": %ld, \"allocated\": {",
                i ? ", " : "", (long)kind->rank, (long)kind->pp, (long)kind->pp_last);
         json_bytes(kind->plan.bytes, kind->plan.total);
-        printf(", \"host\": %zu, \"file\": %zu", kind->plan.tiers[LS_TIER_HOST],
-               kind->plan.tiers[LS_TIER_FILE]);
+        printf(", \"host\": %zu, \"file\": %zu, \"rollout\": %zu", kind->plan.tiers[LS_TIER_HOST],
+               kind->plan.tiers[LS_TIER_FILE], kind->plan.rollout);
         printf(", \"live_micro_batches\": %d, \"peak\": {\"phase\": \"%s\", \"layer\": %d, "
                "\"action\": %ld, \"stage\": %d, \"micro_batch\": %d, \"in_use\": {",
                kind->plan.live, ls_memory_phase_name(peak->phase), peak->layer, (long)peak->index,

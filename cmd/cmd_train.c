@@ -446,7 +446,7 @@ static void memory_print(const struct ls_memory_plan *plan)
     puts(")");
     const struct ls_tiers_text tiers = ls_memory_tiers_text(plan);
     if (*tiers.text)
-        printf("# in memory tiers besides: %s\n", tiers.text);
+        printf("# besides: %s\n", tiers.text);
 }
 
 static int dry_run(const struct cmd_args *args, struct ls_error *error)

@@ -207,6 +207,11 @@ struct ls_config_sample {
     double top_p;
 };
 
+/* The layout in which a run generates and scores (lockstep/infer/rollout.h); 0: from the others. */
+struct ls_config_rollout {
+    int64_t pp, dp, tp;
+};
+
 struct ls_config_check {
     double replay; /* probability that a step is computed twice */
 };
@@ -256,6 +261,7 @@ struct ls_config {
     struct ls_config_checkpoint checkpoint;
     struct ls_config_eval eval;
     struct ls_config_sample sample;
+    struct ls_config_rollout rollout;
     struct ls_config_check check;
     struct ls_config_snapshot snapshot;
     struct ls_config_log log;
@@ -422,11 +428,18 @@ bool ls_config_axis_given(const struct ls_config *config);
  * where the key was given, and end with the nearest layout that works: "near" is few keys changed,
  * by small factors, over the same number of ranks where world says how many. It is judged like the
  * refused one, with all other keys as they are. A text that names none says why. Searching takes
- * time: with error NULL there is none. LS_EDATA and LS_EIO of a schedule's file. */
+ * time: with error NULL there is none. LS_EDATA and LS_EIO of a schedule's file. A layout of group
+ * rollout that is not admitted over the same ranks is LS_ELAYOUT too. */
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
                      struct ls_error *error);
 /* Every layout key has its default again: one rank. */
 void ls_config_layout_reset(struct ls_config *config);
+/* A layout that takes no step: micro-batches of some rows, one on each rank. */
+void ls_config_forward(struct ls_config *config);
+/* False if no key of group rollout is set: the run generates in its own layout. Otherwise *out is
+ * the configuration of its rollouts: the layout of that group over config's ranks, which
+ * ls_config_layout has found to be admitted. */
+bool ls_config_rollout(const struct ls_config *config, struct ls_config *out);
 /* The layout keys that are not as they are in `one`, as one writes them on a command line:
  * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" if none is. one NULL: those of group
  * parallel and batch.micro that are not the default, threads left out. */

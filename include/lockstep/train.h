@@ -181,6 +181,11 @@ void ls_trainer_discard(struct ls_trainer *trainer);
  * lockstep/infer.h) with the trainer's current parameters, in its layout. NULL with async.mode,
  * because several models are trained. */
 struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
+/* Collective, between two steps. *out: the same, or if group rollout of the configuration has a
+ * layout, a runner in that one with the parameters of this moment (lockstep/infer/rollout.h): valid
+ * until the next step or change of a parameter, and its memory is kept until the trainer is freed.
+ * LS_EINVAL with async.mode, LS_ENOMEM. */
+int ls_trainer_rollout(struct ls_trainer *trainer, struct ls_runner **out, struct ls_error *error);
 /* Local. Of its data; NULL if none is known. */
 const struct ls_tokenizer *ls_trainer_tokenizer(const struct ls_trainer *trainer);
 

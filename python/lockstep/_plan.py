@@ -162,7 +162,8 @@ class Layout:
         groups, stages: lists of :class:`Group` and :class:`Stage`.
         schedule, bubble: the pipeline's, and the share of a step that its ranks wait.
         memory: of each pipeline rank, a dict: ``memory`` (bytes by kind, as allocated), ``peak``
-            (bytes in use at most, and ``peak_at`` when), ``host``, ``file``, ``live``.
+            (bytes in use at most, and ``peak_at`` when), ``host``, ``file``, ``live``, ``rollout``
+            (bytes of weights in the layout of rollouts).
         sends: of each pipeline rank, bytes that a rank sends in a step, by axis.
         here: ``bytes`` of all ranks on this machine, ``total``, ``free``, ``fits``.
         proof: with ``check=True``: ranks, groups, collectives and messages that were proven to fit.

@@ -387,6 +387,9 @@ class Run(_Opened):
             "sampled" | "idle", ...}``.
         progress: a live line; None: on a terminal, or in a notebook.
 
+    With keys ``rollout.dp``, ``rollout.pp`` and ``rollout.tp``, :meth:`generate`, :meth:`logprobs`
+    and :meth:`score` work in that layout of the same ranks, to the same bits.
+
     Records, checkpoints and evaluations go to ``train.out`` as configured. Ranks are threads of
     this process; under ``mpirun`` its processes, which all make the same calls.
     """

@@ -3,6 +3,7 @@
 
 #include <lockstep/base/words.h>
 
+#include <math.h>
 #include <string.h>
 
 struct ls_numerics ls_config_numerics(const struct ls_config *config)
@@ -167,6 +168,103 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
     return locate(config, status, error);
 }
 
+/* ---- rollouts -------------------------------------------------------------------------------- */
+
+enum { FORWARD_ROWS = 2048 };
+
+void ls_config_forward(struct ls_config *config)
+{
+    struct ls_config_batch *batch = &config->batch;
+    const struct ls_layout_keys *keys = &config->parallel;
+    int64_t leaf = config->numerics.leaf_sequences, leaves = 1;
+    while (keys->cp == 1 && 2 * leaves * leaf * config->data.sequence <= FORWARD_ROWS)
+        leaves *= 2;
+    batch->micro = leaves * leaf;
+    batch->global = batch->micro * ls_max(keys->dp, 1);
+    batch->rampup_start = batch->rampup_increment = batch->rampup_samples = 0;
+}
+
+bool ls_config_rollout(const struct ls_config *config, struct ls_config *out)
+{
+    const struct ls_config_rollout *r = &config->rollout;
+    int64_t pp = ls_max(r->pp, 1), tp = ls_max(r->tp, 1);
+    if (!r->pp && !r->dp && !r->tp)
+        return false;
+    *out = *config;
+    ls_config_layout_reset(out);
+    out->rollout = (struct ls_config_rollout){0};
+    out->parallel.pp = pp;
+    out->parallel.tp = tp;
+    out->parallel.dp = r->dp ? r->dp : ls_max(ls_config_ranks(config) / (pp * tp), 1);
+    ls_config_forward(out);
+    return true;
+}
+
+/* *name: the key that is refused. */
+static int rollout_admit(const struct ls_config *config, int64_t ranks, const char **name,
+                         struct ls_error *error)
+{
+    const struct ls_config_rollout *r = &config->rollout;
+    struct ls_config own;
+    struct ls_layout layout;
+    struct ls_error why = {0};
+    *name = r->tp ? "rollout.tp" : r->pp ? "rollout.pp" : "rollout.dp";
+    if (!ls_config_rollout(config, &own))
+        return LS_OK;
+    if (config->async.mode != LS_CONFIG_SYNC)
+        return REJECT(LS_ELAYOUT, *name,
+                      "with async.mode each worker trains a model of its own, and none generates: "
+                      "remove it");
+    if (own.parallel.pp * own.parallel.tp * own.parallel.dp != ranks)
+        return REJECT(LS_ELAYOUT, *name,
+                      "pp %ld x dp %ld x tp %ld of group rollout: expected the run's %s",
+                      (long)own.parallel.pp, (long)own.parallel.dp, (long)own.parallel.tp,
+                      ls_counted(ranks, "rank").text);
+    int status = config_admit(&own, 0, NULL, &layout, &why);
+    if (!status)
+        return LS_OK;
+    if (!strncmp(why.text, "parallel.pp", 11))
+        *name = "rollout.pp";
+    const char *reason = strstr(why.text, ": ");
+    return REJECT(status, *name, "%.600s", reason ? reason + 2 : why.text);
+}
+
+/* The admitted one whose factors of tp and pp are least. */
+static void rollout_suggest(const struct ls_config *config, int64_t ranks, struct ls_error *error)
+{
+    const struct ls_config_rollout *r = &config->rollout;
+    struct ls_config tried = *config;
+    struct ls_config_rollout best = {0};
+    const char *name;
+    double best_cost = HUGE_VAL;
+    for (int64_t pp = 1; pp <= ranks && config->async.mode == LS_CONFIG_SYNC; pp++)
+        for (int64_t tp = 1; tp <= ranks / pp; tp++) {
+            double cost = fabs(log2((double)tp / (double)ls_max(r->tp, 1))) +
+                          fabs(log2((double)pp / (double)ls_max(r->pp, 1)));
+            if (ranks % (pp * tp) || cost >= best_cost)
+                continue;
+            tried.rollout = (struct ls_config_rollout){pp, ranks / (pp * tp), tp};
+            if (rollout_admit(&tried, ranks, &name, NULL))
+                continue;
+            best = tried.rollout;
+            best_cost = cost;
+        }
+    if (best.tp)
+        ls_error_suffix(error,
+                        "; the nearest that works is rollout.pp = %ld, rollout.dp = %ld, "
+                        "rollout.tp = %ld",
+                        (long)best.pp, (long)best.dp, (long)best.tp);
+}
+
+static int rollout_check(const struct ls_config *config, int64_t ranks, struct ls_error *error)
+{
+    const char *name;
+    int status = rollout_admit(config, ranks, &name, error);
+    if (status && error)
+        rollout_suggest(config, ranks, error);
+    return status;
+}
+
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
                      struct ls_error *error)
 {
@@ -181,7 +279,7 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
         config_suggest(config, config, world, error);
     if (reads)
         ls_schedule_release(&table);
-    return status;
+    return status ? status : rollout_check(config, ls_config_groups(config) * layout->ranks, error);
 }
 
 bool ls_config_axis_given(const struct ls_config *config)

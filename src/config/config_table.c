@@ -564,6 +564,17 @@ static const struct ls_config_key table[] = {
     REAL_ABOVE("sample.top_p", RUN, "1", 0, 1, sample.top_p,
                "draw from the likeliest tokens that together have this probability; 1 = from all"),
 
+    INT("rollout.dp", RUN, "0", 0, 65536, rollout.dp,
+        "copies of the model among which texts are shared out while Python's run.generate, "
+        "logprobs "
+        "and score work, on the same ranks as the run; 0 = ranks / (rollout.pp x rollout.tp)"),
+    INT("rollout.pp", RUN, "0", 0, 65536, rollout.pp,
+        "pipeline-parallel ranks of such a copy; 0 = 1, or the run's layout if no key of this "
+        "group is set"),
+    INT("rollout.tp", RUN, "0", 0, 65536, rollout.tp,
+        "tensor-parallel ranks of such a copy; 0 = 1, or the run's layout if no key of this "
+        "group is set"),
+
     REAL("check.replay", RUN, "0", 0, 1, check.replay,
          "probability with which a step is computed a second time, by other ranks, and compared; "
          "takes twice the memory"),

@@ -13,8 +13,6 @@
 
 /* ---- its configuration ----------------------------------------------------------------------- */
 
-enum { EVAL_ROWS = 2048 };
-
 /* The keys that mean something if nothing is trained. */
 static const struct {
     const char *name;
@@ -72,19 +70,6 @@ static int tokenizer_check(const struct ls_config *config, const struct ls_token
     return status;
 }
 
-/* Micro-batches of some rows, one on each rank. */
-static void batch_set(struct ls_config *config)
-{
-    struct ls_config_batch *batch = &config->batch;
-    const struct ls_layout_keys *keys = &config->parallel;
-    int64_t leaf = config->numerics.leaf_sequences, leaves = 1;
-    while (keys->cp == 1 && 2 * leaves * leaf * config->data.sequence <= EVAL_ROWS)
-        leaves *= 2;
-    batch->micro = leaves * leaf;
-    batch->global = batch->micro * ls_max(keys->dp, 1);
-    batch->rampup_start = batch->rampup_increment = batch->rampup_samples = 0;
-}
-
 static bool is_run(const char *path)
 {
     char run[PATH_MAX], config[PATH_MAX];
@@ -140,7 +125,7 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
     }
     ls_tokenizer_free(tokenizer);
     if (!status)
-        batch_set(config);
+        ls_config_forward(config);
     return status;
 }
 
@@ -148,14 +133,8 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
 
 struct ls_finished {
     struct ls_config config;
-    struct ls_layout layout;
-    struct ls_comm *groups[LS_GROUPS];
-    struct ls_tp tp;
-    struct ls_cp cp;
+    struct model_place place;
     struct ls_ops ops;
-    bool *held, *chunk_first; /* [layers + 2] */
-    struct ls_params params;
-    struct held_weights weights;
     struct ls_tokenizer *tokenizer;
     struct ls_runner *runner;
     int64_t step;
@@ -167,8 +146,8 @@ struct ls_finished {
 static void parameter_told(const struct ls_finished *f, int i)
 {
     ls_progress();
-    if (ls_comm_rank(f->groups[LS_GROUP_WORLD]) == 0)
-        ls_meter("tensors", i + 1, f->params.count);
+    if (ls_comm_rank(f->place.groups[LS_GROUP_WORLD]) == 0)
+        ls_meter("tensors", i + 1, f->place.params.count);
 }
 
 /* Each rank reads its part. */
@@ -176,16 +155,16 @@ static int parameters_load(void *user, struct ls_checkpoint *checkpoint, struct 
 {
     struct ls_finished *f = user;
     enum { PORTION = 1 << 18 };
-    int64_t rank = ls_comm_rank(f->groups[LS_GROUP_WORLD]);
+    int64_t rank = ls_comm_rank(f->place.groups[LS_GROUP_WORLD]);
     float *portion = malloc(PORTION * sizeof *portion);
     int status = portion ? LS_OK : ls_no_memory(error, "to read a model");
-    for (int i = 0; i < f->params.count && !status; i++) {
-        const struct ls_dtensor_spec *spec = &f->params.list[i].spec;
+    for (int i = 0; i < f->place.params.count && !status; i++) {
+        const struct ls_dtensor_spec *spec = &f->place.params.list[i].spec;
         const struct ls_stored_tensor *tensor;
         struct ls_runs runs;
         struct ls_run run;
-        status = ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, f->params.list[i].name, LS_F32,
-                                       spec->dims, spec->shape, &tensor, error);
+        status = ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, f->place.params.list[i].name,
+                                       LS_F32, spec->dims, spec->shape, &tensor, error);
         ls_runs_init(&runs, spec, rank % ls_mesh_ranks(&spec->mesh)); /* pp is the outermost axis */
         while (!status && ls_runs_next(&runs, &run))
             for (int64_t at = 0; at < run.count && !status; at += PORTION) {
@@ -193,11 +172,11 @@ static int parameters_load(void *user, struct ls_checkpoint *checkpoint, struct 
                 status =
                     ls_checkpoint_read(checkpoint, tensor, run.global + at, count, portion, error);
                 if (!status)
-                    held_weights_set(&f->weights, &f->ops, &f->params.list[i], run.local + at,
-                                     count, portion);
+                    held_weights_set(&f->place.weights, &f->ops, &f->place.params.list[i],
+                                     run.local + at, count, portion);
             }
         if (!status)
-            status = held_weights_end(&f->weights, &f->ops, &f->params.list[i], error);
+            status = held_weights_end(&f->place.weights, &f->ops, &f->place.params.list[i], error);
         if (tensor)
             ls_stored_tensor_forget(tensor);
         parameter_told(f, i);
@@ -212,17 +191,18 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
 {
     enum { PIECE = 1 << 20 };
     float *piece = malloc(PIECE * sizeof *piece);
-    int status = piece ? ls_model_source_check(source, &f->layout.model, &f->layout.numerics, error)
+    int status = piece ? ls_model_source_check(source, &f->place.layout.model,
+                                               &f->place.layout.numerics, error)
                        : ls_no_memory(error, "to read a model");
-    for (int i = 0; i < f->params.count && !status; i++) {
-        const struct ls_param *param = &f->params.list[i];
+    for (int i = 0; i < f->place.params.count && !status; i++) {
+        const struct ls_param *param = &f->place.params.list[i];
         int64_t elements = param->rows * param->cols;
         for (int64_t at = 0; at < elements; at += PIECE) {
             int64_t count = ls_min(PIECE, elements - at);
             ls_model_source_fill(source, param, &f->ops, at, count, piece);
-            held_weights_set(&f->weights, &f->ops, param, at, count, piece);
+            held_weights_set(&f->place.weights, &f->ops, param, at, count, piece);
         }
-        status = held_weights_end(&f->weights, &f->ops, param, error);
+        status = held_weights_end(&f->place.weights, &f->ops, param, error);
         ls_model_source_forget(source, param);
         parameter_told(f, i);
     }
@@ -233,7 +213,7 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
 static int foreign_load(struct ls_finished *f, const char *path, const struct ls_log *log,
                         struct ls_error *error)
 {
-    struct ls_comm *world = f->groups[LS_GROUP_WORLD];
+    struct ls_comm *world = f->place.groups[LS_GROUP_WORLD];
     struct ls_model_source *source = NULL;
     struct ls_config alone;
     const struct ls_log *mine = ls_comm_rank(world) == 0 ? log : NULL;
@@ -258,7 +238,7 @@ static int checkpoint_load(struct ls_finished *f, const char *path, const char *
         return ls_error_set(error, LS_ECONFIG, "%.300s: has no steps to choose from", path);
     if (ls_model_is_foreign(path))
         return foreign_load(f, path, log, error);
-    struct ls_comm *world = f->groups[LS_GROUP_WORLD];
+    struct ls_comm *world = f->place.groups[LS_GROUP_WORLD];
     const struct ls_log *mine = ls_comm_rank(world) == 0 ? log : NULL;
     int status = run_read(path, &kept, &f->tokenizer, error);
     if (!status)
@@ -274,22 +254,11 @@ static int checkpoint_load(struct ls_finished *f, const char *path, const char *
 
 static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_error *error)
 {
-    int64_t at[LS_AXES];
-    size_t layers = (size_t)f->layout.model.layers + 2;
-    int status = ls_groups_open(&f->layout, world, &f->ops.queue, f->groups, error);
-    if (status)
-        return status;
-    ls_layout_coordinates(&f->layout, ls_comm_rank(world), at);
-    ls_groups_parallel(&f->layout, ls_comm_rank(world), f->groups, &f->tp, &f->cp);
-    f->held = calloc(layers, sizeof *f->held);
-    f->chunk_first = calloc(layers, sizeof *f->chunk_first);
-    if (!f->held || !f->chunk_first)
-        return ls_no_memory(error, "for a list of layers");
-    ls_layout_layers(&f->layout, at[LS_AXIS_PP], f->held, f->chunk_first);
-    status = ls_layout_params(&f->layout, at[LS_AXIS_TP], f->held, &f->params, error);
+    struct model_place *place = &f->place;
+    int status = model_place_open(place, world, &f->ops.queue, error);
     return status ? status
-                  : held_weights_init(&f->weights, &f->params, f->layout.numerics.act, f->quantize,
-                                      error);
+                  : held_weights_init(&place->weights, &place->params, place->layout.numerics.act,
+                                      f->quantize, NULL, error);
 }
 
 /* In the arithmetic of the run, on the fastest instruction set that there is. */
@@ -309,18 +278,11 @@ static int runner_open(struct ls_finished *f, struct ls_error *error)
     if (!f->tokenizer && f->config.data.tokenizer[0]) /* the model has none: one was given */
         status = ls_config_tokenizer(&f->config, &f->tokenizer, error);
     const struct ls_runner_parts parts = {.config = &f->config,
-                                          .layout = &f->layout,
-                                          .groups = f->groups,
+                                          .layout = &f->place.layout,
+                                          .groups = f->place.groups,
                                           .ops = &f->ops,
                                           .tokenizer = f->tokenizer,
-                                          .part = {.config = &f->layout.model,
-                                                   .numerics = &f->layout.numerics,
-                                                   .params = &f->params,
-                                                   .weights = f->weights.list,
-                                                   .tp = &f->tp,
-                                                   .cp = &f->cp,
-                                                   .layers = f->held,
-                                                   .chunk_first = f->chunk_first}};
+                                          .part = model_place_part(&f->place)};
     return status ? status : ls_runner_new(&parts, &f->runner, error);
 }
 
@@ -334,7 +296,7 @@ int ls_finished_new(const struct ls_config *config, const char *path,
     if (f) {
         f->quantize = choice ? choice->quantize : LS_QUANTIZE_NONE;
         f->config = *config;
-        status = ls_config_layout(&f->config, ls_comm_size(world), &f->layout, error);
+        status = ls_config_layout(&f->config, ls_comm_size(world), &f->place.layout, error);
     }
     status = ls_comm_agree(world, status, error);
     if (!status)
@@ -360,17 +322,14 @@ void ls_finished_free(struct ls_finished *f)
 {
     if (!f)
         return;
-    ls_groups_close(f->groups); /* what failed transfers use goes after them */
+    ls_groups_close(f->place.groups); /* what failed transfers use goes after them */
     ls_runner_free(f->runner);
     ls_tokenizer_free(f->tokenizer);
     if (f->kept) {
-        *f->kept = f->weights.arena;
-        f->weights.arena = (struct ls_arena){0};
+        *f->kept = f->place.weights.arena;
+        f->place.weights.arena = (struct ls_arena){0};
     }
-    held_weights_release(&f->weights);
-    ls_params_release(&f->params);
-    free(f->held);
-    free(f->chunk_first);
+    model_place_release(&f->place);
     ls_ops_release(&f->ops);
     free(f);
 }
@@ -382,7 +341,7 @@ struct ls_runner *ls_finished_runner(struct ls_finished *f)
 
 const struct ls_model_config *ls_finished_model(const struct ls_finished *f)
 {
-    return &f->layout.model;
+    return &f->place.layout.model;
 }
 
 const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *f)
@@ -397,27 +356,27 @@ int64_t ls_finished_step(const struct ls_finished *f)
 
 const struct ls_layout *ls_finished_layout(const struct ls_finished *f)
 {
-    return &f->layout;
+    return &f->place.layout;
 }
 
 const struct ls_params *ls_finished_params(const struct ls_finished *f)
 {
-    return &f->params;
+    return &f->place.params;
 }
 
 enum ls_dtype ls_finished_dtype(const struct ls_finished *f)
 {
-    return f->weights.act;
+    return f->place.weights.act;
 }
 
 int ls_finished_dtensor(const struct ls_finished *f, int i, struct ls_dtensor *out,
                         struct ls_error *error)
 {
-    const struct ls_param *param = &f->params.list[i];
+    const struct ls_param *param = &f->place.params.list[i];
     struct ls_dtensor_spec spec = param->spec;
-    void *data = held_weights_data(&f->weights, param);
-    spec.dtype = param->matrix ? f->weights.act : LS_F32;
-    int64_t rank = ls_comm_rank(f->groups[LS_GROUP_WORLD]) % ls_mesh_ranks(&spec.mesh);
+    void *data = held_weights_data(&f->place.weights, param);
+    spec.dtype = param->matrix ? f->place.weights.act : LS_F32;
+    int64_t rank = ls_comm_rank(f->place.groups[LS_GROUP_WORLD]) % ls_mesh_ranks(&spec.mesh);
     if (!data)
         return ls_error_set(error, LS_EINVAL, "%s is kept in int8", param->name);
     return ls_dtensor_init(out, &spec, rank, data, error);

@@ -33,10 +33,11 @@ static void unit_take(struct held_weights *held, int u, struct ls_arena *arena)
     weights->vectors = ls_arena_take(arena, vectors);
 }
 
-static void weights_take(struct held_weights *held, struct ls_arena *arena)
+static void weights_take(struct held_weights *held, const int *lent, struct ls_arena *arena)
 {
     for (int u = 0; u < held->params->unit_count; u++)
-        unit_take(held, u, arena);
+        if (!lent || lent[u] < 0)
+            unit_take(held, u, arena);
 }
 
 static int staging_open(struct held_weights *held, struct ls_error *error)
@@ -54,7 +55,7 @@ static int staging_open(struct held_weights *held, struct ls_error *error)
 }
 
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
-                      enum ls_quantize quantize, struct ls_error *error)
+                      enum ls_quantize quantize, const int *lent, struct ls_error *error)
 {
     struct ls_arena measure;
     for (int i = 0; i < params->count && quantize != LS_QUANTIZE_NONE; i++)
@@ -66,14 +67,27 @@ int held_weights_init(struct held_weights *held, const struct ls_params *params,
     held->list = calloc((size_t)params->unit_count + 1, sizeof *held->list);
     if (!held->list)
         return ls_no_memory(error, "for the weights of %d layers", params->unit_count);
-    int status = staging_open(held, error);
+    int status =
+        lent ? LS_OK : staging_open(held, error); /* what comes from a model is quantised */
     ls_arena_measure(&measure);
-    weights_take(held, &measure);
+    weights_take(held, lent, &measure);
     if (!status)
         status = ls_arena_init(&held->arena, measure.peak, error);
     if (!status)
-        weights_take(held, &held->arena);
+        weights_take(held, lent, &held->arena);
     return status;
+}
+
+size_t held_weights_bytes(const struct ls_params *params, enum ls_dtype act, const int *lent)
+{
+    struct ls_arena measure;
+    struct ls_weights *list = calloc((size_t)params->unit_count + 1, sizeof *list);
+    struct held_weights held = {.params = params, .act = act, .list = list};
+    ls_arena_measure(&measure);
+    if (list)
+        weights_take(&held, lent, &measure);
+    free(list);
+    return measure.peak;
 }
 
 void held_weights_release(struct held_weights *held)

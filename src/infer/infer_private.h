@@ -75,8 +75,12 @@ struct held_weights {
     struct ls_weights *list; /* [params.unit_count] */
     float *staging;          /* the matrix that becomes int8; NULL: none does */
 };
+/* lent: [params.unit_count], units below 0 get memory, of the others the caller sets list; NULL:
+ * all get it. */
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
-                      enum ls_quantize quantize, struct ls_error *error);
+                      enum ls_quantize quantize, const int *lent, struct ls_error *error);
+/* What that takes, with weights in the compute type. */
+size_t held_weights_bytes(const struct ls_params *params, enum ls_dtype act, const int *lent);
 void held_weights_release(struct held_weights *held);
 /* Where the part of the parameter lies; NULL if it is int8. */
 void *held_weights_data(const struct held_weights *held, const struct ls_param *param);
@@ -87,5 +91,24 @@ void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struc
  * cannot be int8. */
 int held_weights_end(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
                      struct ls_error *error);
+
+/* ---- a rank's place in a layout -------------------------------------------------------------- */
+
+struct model_place {
+    struct ls_layout layout; /* set before it is opened */
+    struct ls_comm *groups[LS_GROUPS];
+    struct ls_tp tp;
+    struct ls_cp cp;
+    bool *held, *chunk_first; /* [layers + 2] */
+    struct ls_params params;
+    struct held_weights weights; /* initialised by the caller, behind the rest */
+};
+/* Collective over world. All but the weights. After a failure, close groups and release it. */
+int model_place_open(struct model_place *place, struct ls_comm *world, struct ls_queue *queue,
+                     struct ls_error *error);
+/* Local. After ls_groups_close. */
+void model_place_release(struct model_place *place);
+/* What a runner is told of it; borrows from place. */
+struct ls_model_options model_place_part(const struct model_place *place);
 
 #endif

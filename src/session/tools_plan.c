@@ -221,12 +221,12 @@ static int pp_rank_json(const struct ls_config *config, const struct ls_layout *
     json_t *sends = json_object();
     for (int a = 0; a < LS_ACCOUNTS; a++)
         json_object_set_new(sends, ls_account_name((enum ls_account)a), json_integer(bytes[a]));
-    *out =
-        json_pack("{s:I,s:I,s:o,s:o,s:I,s:I,s:i,s:o,s:s}", "pp", (json_int_t)pp, "rank",
-                  (json_int_t)rank, "sends", sends, "memory", bytes_json(plan.bytes, plan.total),
-                  "host", (json_int_t)plan.tiers[LS_TIER_HOST], "file",
-                  (json_int_t)plan.tiers[LS_TIER_FILE], "live", plan.live, "peak",
-                  bytes_json(peak.bytes, peak.all), "peak_at", ls_memory_moment_text(&peak).text);
+    *out = json_pack("{s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:i,s:o,s:s}", "pp", (json_int_t)pp, "rank",
+                     (json_int_t)rank, "sends", sends, "memory", bytes_json(plan.bytes, plan.total),
+                     "host", (json_int_t)plan.tiers[LS_TIER_HOST], "file",
+                     (json_int_t)plan.tiers[LS_TIER_FILE], "rollout", (json_int_t)plan.rollout,
+                     "live", plan.live, "peak", bytes_json(peak.bytes, peak.all), "peak_at",
+                     ls_memory_moment_text(&peak).text);
     return LS_OK;
 }
 

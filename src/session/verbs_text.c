@@ -257,8 +257,16 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
     return status ? status : ends_read(rank, asked, error);
 }
 
+/* Collective. The runner that writes and scores: of a run in the layout of its rollouts. */
+static int runner_ready(struct rank *rank, struct ls_runner **runner, struct ls_error *error)
+{
+    *runner = rank_runner(rank);
+    return rank->trainer ? ls_trainer_rollout(rank->trainer, runner, error) : LS_OK;
+}
+
 int generate_run(struct rank *rank, struct ls_error *error)
 {
+    struct ls_runner *runner;
     struct asked asked;
     struct ls_text_requests prompts = {0};
     struct ls_generation_report report;
@@ -293,7 +301,9 @@ int generate_run(struct rank *rank, struct ls_error *error)
                                              .everywhere = ls_comm_transport(rank->world) ==
                                                            LS_TRANSPORT_MPI};
     if (!status)
-        status = ls_runner_continue(rank_runner(rank), &generation, &report, error);
+        status = runner_ready(rank, &runner, error);
+    if (!status)
+        status = ls_runner_continue(runner, &generation, &report, error);
     if (!status && rank->speaks)
         status = arrays_answer(rank->session, &texts, error);
     if (!status && rank->speaks) {
@@ -311,6 +321,7 @@ int generate_run(struct rank *rank, struct ls_error *error)
 int logprobs_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
+    struct ls_runner *runner;
     const struct ls_array *ids = order_array(&s->order, "ids");
     bool entropy = false;
     double temperature = 1;
@@ -341,7 +352,9 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
         status = answer_array(s, "entropy", "f4", 2, ids->shape, &out[1], true, error);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
-        status = ls_runner_score_at(rank_runner(rank), texts, count, (float)temperature, error);
+        status = runner_ready(rank, &runner, error);
+    if (!status)
+        status = ls_runner_score_at(runner, texts, count, (float)temperature, error);
     if (!status && rank->speaks)
         memcpy(out[0], logprobs, (size_t)(count * tokens) * sizeof *logprobs);
     if (!status && out[1])
@@ -388,6 +401,7 @@ static void scores_answer(struct rank *rank, const struct ls_text_requests *requ
 int score_run(struct rank *rank, struct ls_error *error)
 {
     bool truncate = false;
+    struct ls_runner *runner;
     const struct option options[] = {{"truncate", .flag = &truncate}, {0}};
     struct ls_text_requests requests = {0};
     struct ls_request_score *scores = NULL;
@@ -396,7 +410,9 @@ int score_run(struct rank *rank, struct ls_error *error)
         status = requests_read(rank, &requests, error);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
-        status = ls_runner_score_requests(rank_runner(rank), &requests, truncate, &scores, error);
+        status = runner_ready(rank, &runner, error);
+    if (!status)
+        status = ls_runner_score_requests(runner, &requests, truncate, &scores, error);
     if (!status && rank->speaks)
         scores_answer(rank, &requests, scores);
     ls_request_scores_free(scores, requests.count);

@@ -150,8 +150,10 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
         if (status)
             return status;
         fit->ranks += ranks;
-        fit->bytes += trainers * ranks * (int64_t)(plan.total + plan.tiers[LS_TIER_HOST]);
-        fit->rank_bytes = ls_max(fit->rank_bytes, trainers * (int64_t)plan.total);
+        int64_t rollout = (int64_t)plan.rollout;
+        fit->bytes +=
+            ranks * (trainers * (int64_t)(plan.total + plan.tiers[LS_TIER_HOST]) + rollout);
+        fit->rank_bytes = ls_max(fit->rank_bytes, trainers * (int64_t)plan.total + rollout);
     }
     fit->beside = beside(config, layout, world, fit->ranks);
     if (config->snapshot.every <= 0)

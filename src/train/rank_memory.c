@@ -3,6 +3,7 @@
 #include "train/stage.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/infer/rollout.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,9 @@ struct ls_tiers_text ls_memory_tiers_text(const struct ls_memory_plan *plan)
             ls_string_add(out.text, sizeof out.text, ", ", "%s %s",
                           ls_tier_name((enum ls_tier_kind)kind),
                           ls_bytes((double)plan->tiers[kind]).text);
+    if (plan->rollout > 0)
+        ls_string_add(out.text, sizeof out.text, ", ", "rollout %s",
+                      ls_bytes((double)plan->rollout).text);
     return out;
 }
 
@@ -192,6 +196,21 @@ void memory_measure_release(struct measured_memory *measured)
     part_release(&measured->part);
 }
 
+/* Ranks of a pipeline rank may take differently. */
+static int rollout_plan(const struct ls_config *config, const struct ls_layout *layout,
+                        int64_t rank, size_t *bytes, struct ls_error *error)
+{
+    int64_t count = layout->ranks / layout->size[LS_AXIS_PP], first = rank / count * count;
+    int status = LS_OK;
+    for (int64_t i = first; i < first + count && !status; i++) {
+        size_t one;
+        status = ls_rollout_bytes(config, layout, i, &one, error);
+        if (!status && one > *bytes)
+            *bytes = one;
+    }
+    return status;
+}
+
 int ls_plan_rank(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                  struct ls_memory_plan *plan, struct ls_error *error)
 {
@@ -201,7 +220,7 @@ int ls_plan_rank(const struct ls_config *config, const struct ls_layout *layout,
         return status;
     *plan = measured.plan;
     memory_measure_release(&measured);
-    return LS_OK;
+    return rollout_plan(config, layout, rank, &plan->rollout, error);
 }
 
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error)

@@ -3,6 +3,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
+#include <lockstep/infer/rollout.h>
 #include <lockstep/interop.h>
 
 #include <stdio.h>
@@ -496,6 +497,7 @@ void ls_trainer_free(struct ls_trainer *t)
         ls_comm_set_trace(t->world, NULL, NULL);
     ls_trainer_discard(t);
     given_free(t->given);
+    ls_rollout_free(t->rollout);
     ls_runner_free(t->runner);
     ls_loader_free(t->loader);
     ls_tokenizer_free(t->tokenizer);
@@ -579,6 +581,22 @@ int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, str
 struct ls_runner *ls_trainer_runner(struct ls_trainer *t)
 {
     return t->workers ? NULL : t->runner;
+}
+
+int ls_trainer_rollout(struct ls_trainer *t, struct ls_runner **out, struct ls_error *error)
+{
+    struct ls_config config;
+    *out = t->runner;
+    if (t->workers)
+        return ls_error_set(error, LS_EINVAL, "with async.mode several models are trained");
+    if (!ls_config_rollout(&t->config, &config))
+        return LS_OK;
+    int status = t->rollout ? LS_OK : ls_rollout_new(t->runner, &config, &t->rollout, error);
+    if (!status)
+        status = ls_rollout_refresh(t->rollout, error);
+    if (!status)
+        *out = ls_rollout_runner(t->rollout);
+    return status;
 }
 
 const struct ls_tokenizer *ls_trainer_tokenizer(const struct ls_trainer *t)

@@ -153,6 +153,7 @@ struct ls_trainer {
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
     struct given *given;        /* a batch that the caller gave; NULL: none did */
     struct ls_runner *runner;   /* evaluations and samples */
+    struct ls_rollout *rollout; /* in the layout of group rollout; NULL: none was asked for yet */
     struct ls_trace *trace;
     struct tensor_digests *digests; /* NULL: not asked for */
     struct ls_queue_watch watch;    /* of ops, where a recording or log.profile wants it */

@@ -78,6 +78,27 @@ def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
     assert [json.loads(text) for text in out] == [[losses, found, [32, 32], loaded]] * 2
 
 
+def test_a_rollout_of_processes_has_the_same_bits(recipe, tmp_path):
+    script = ("import lockstep as ls, json\n"
+              "layout = {'parallel.dp': 2, 'parallel.zero': 3, 'rollout.tp': 2}\n"
+              "with ls.Run(json.loads(sys.argv[1]), layout, progress=False) as run:\n"
+              "    told = []\n"
+              "    for m in run:\n"
+              "        ids, logp = run.generate(['1 and', '7'], n=2, max_tokens=6, seed=m.step)\n"
+              "        told += [ids.tolist(), logp.tolist(), run.logprobs(ids).tolist()]\n"
+              "    print(json.dumps(told + [run.hash()]))\n")
+    mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
+    status, out, told = two_processes(script, mpi, tmp_path / "printed")
+    assert status == 0, told
+    found = []
+    with ls.Run(recipe, progress=False) as run:
+        for m in run:
+            ids, logp = run.generate(["1 and", "7"], n=2, max_tokens=6, seed=m.step)
+            found += [ids.tolist(), logp.tolist(), run.logprobs(ids).tolist()]
+        found.append(run.hash())
+    assert [json.loads(text) for text in out] == [found] * 2
+
+
 def test_an_interrupt_of_one_process_ends_the_order_of_all(recipe, tmp_path):
     """Rank 0 takes the order once Ctrl-C was heard in rank 1, which cannot end it alone. It reads to
     the end, so that the next time it does not find the writer of this time."""

@@ -21,6 +21,10 @@ ISA = "avx2" if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else "plain"
 LAYOUTS = [{}, {"parallel.dp": 2}, {"parallel.tp": 2}, {"parallel.pp": 2},
            {"parallel.dp": 4, "parallel.zero": 3},
            {"parallel.dp": 2, "parallel.tp": 2, "parallel.zero": 1}]
+ROLLOUTS = [({"parallel.dp": 2, "parallel.zero": 3}, {"rollout.dp": 2}),
+            ({"parallel.pp": 2}, {"rollout.dp": 2}),
+            ({"parallel.dp": 2, "parallel.zero": 1}, {"rollout.tp": 2}),
+            ({"parallel.dp": 2, "parallel.tp": 2, "parallel.zero": 3}, {"rollout.pp": 2})]
 PROMPTS = [{"prompt": f"{a}+{b}=", "sum": a + b} for a in range(3) for b in range(3)]
 KEYS = {"data.sequence": 11, "batch.global": 8, "optim.lr": 3e-3, "optim.schedule": "constant",
         "train.steps": 4, "numerics.arithmetic": "fma", "numerics.isa": ISA,
@@ -330,6 +334,35 @@ def test_ratio_is_one_and_the_hash_is_one(start, tmp_path, layout, one_rank):
     assert all(m.clip_share == 0 and m.grad_norm > 0 for m in metrics)
     assert [m.reward for m in metrics] == [m.reward for m in one_rank[1]]
     assert hash_ == one_rank[0]
+
+
+@pytest.mark.parametrize("layout, rollout", ROLLOUTS, ids=str)
+def test_rollouts_in_a_layout_of_their_own_change_nothing(start, tmp_path, layout, rollout,
+                                                          one_rank):
+    hash_, metrics = looped(start, tmp_path / "run", {**layout, **rollout})
+    assert hash_ == one_rank[0]
+    assert [m[:3] + m[6:11] for m in metrics] == [m[:3] + m[6:11] for m in one_rank[1]]
+    assert all(m.ratio_min == m.ratio_max == 1.0 for m in metrics)
+
+
+def test_a_rollout_has_the_weights_of_this_moment(start, tmp_path):
+    """After a step, a write through a view and a load, beside one without a layout of its own."""
+    found, ids = [], np.arange(24).reshape(2, 12)
+    for i, layout in enumerate(({}, *({**layout, **own} for layout, own in ROLLOUTS))):
+        with opened(start, tmp_path / str(i), layout) as run:
+            told = [run.logprobs(ids)]
+            run.step(np.arange(8 * 12).reshape(8, 12) % 97)
+            told.append(run.logprobs(ids))
+            run.params["h.1.mlp.up.weight"] *= 1.5
+            told.append(run.logprobs(ids))
+            drawn, logp = run.generate(["a", "bcd"], n=2, max_tokens=4, seed=3)
+            told += [logp, run.logprobs(drawn)]
+            run.load(start)
+            told.append(run.logprobs(ids))
+            assert np.array_equal(told[0], told[5]) and np.array_equal(told[3], told[4])
+            assert not any(np.array_equal(told[0], told[i]) for i in (1, 2))  # twins
+            found.append([one.tobytes() for one in told])
+    assert all(one == found[0] for one in found)
 
 
 class Unscaled(rl.GRPO):

@@ -823,3 +823,32 @@ def test_runs_are_compared_and_reported(recipe, tmp_path):
     assert "<html" in ls.report(tmp_path / "a", tmp_path / "b")
     assert ls.report(tmp_path / "a", out=tmp_path / "page.html") == ""
     assert "<html" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("layout, why, works", [
+    ({"parallel.dp": 2, "rollout.tp": 3}, "expected the run's 2 ranks", "rollout.tp = 2"),
+    ({"parallel.dp": 2, "rollout.dp": 4}, "expected the run's 2 ranks", "rollout.dp = 2"),
+    ({"parallel.dp": 4, "rollout.pp": 8}, "expected the run's 4 ranks", "rollout.pp = 4"),
+    ({"parallel.dp": 8, "batch.global": 8, "rollout.pp": 8}, "need a layer each",
+     "rollout.pp = 4"),
+    ({"parallel.dp": 8, "batch.global": 8, "rollout.tp": 8}, "does not divide", "rollout.tp = 4"),
+    ({"async.mode": "diloco", "async.workers": 2, "async.sync_every": 4, "rollout.tp": 1},
+     "each worker trains a model of its own", "remove it")], ids=str)
+def test_a_rollout_layout_that_is_not_admitted_is_refused(recipe, layout, why, works):
+    with pytest.raises(ls.LayoutError, match="rollout") as refused:
+        ls.Run(recipe, layout, progress=False)
+    assert why in str(refused.value) and works in str(refused.value)
+    assert refused.value.key in ("rollout.dp", "rollout.pp", "rollout.tp")
+
+
+def test_the_memory_of_a_rollout_is_planned(recipe):
+    planned = [ls.layout(recipe, keys).memory[0]["rollout"]
+               for keys in ({"parallel.dp": 2}, {"parallel.dp": 2, "rollout.dp": 2},
+                            {"parallel.dp": 2, "parallel.zero": 3, "rollout.dp": 2})]
+    assert planned[:2] == [0, 0] and planned[2] > 4 * 12 * 32 * 32
+    keys = {"parallel.dp": 2, "parallel.zero": 3}
+    keys["memory.device_budget"] = f"{ls.layout(recipe, keys).memory[0]['memory']['all']}B"
+    with ls.Run(recipe, keys, progress=False):
+        pass
+    with pytest.raises(ls.LayoutError, match="memory.device_budget.*rank would take"):
+        ls.Run(recipe, {**keys, "rollout.dp": 2}, progress=False)

@@ -34,16 +34,18 @@ const char *ls_memory_name(enum ls_memory_kind kind);
 struct ls_memory_plan {
     size_t bytes[LS_MEMORY_KINDS];
     size_t total;                   /* their sum: what a rank takes of its device for its steps */
-    size_t tiers[LS_TIER_KINDS];    /* what it takes besides, in each tier */
+    size_t tiers[LS_TIER_KINDS];    /* what it takes besides, in each tier, */
+    size_t rollout;                 /* and on the device from the first text on that is generated
+                                     * in a layout of group rollout, at most */
     int64_t micro_sequences;        /* of a micro-batch */
     int64_t micro_batches;          /* of a step on each rank, at the full batch */
     struct ls_batches_text batches; /* the same in words (ls_layout_batches) */
     int slots; /* micro-batches of a chunk whose activations exist at once, at most */
     int live;  /* the same, summed over the rank's chunks */
 };
-/* "host 1.2 GiB, file 3.0 GiB": what it takes in tiers; "" for nothing. */
+/* "host 1.2 GiB, file 3.0 GiB, rollout 2.1 GiB": what it takes besides; "" for nothing. */
 struct ls_tiers_text {
-    char text[64];
+    char text[96];
 };
 struct ls_tiers_text ls_memory_tiers_text(const struct ls_memory_plan *plan);
 /* config is resolved, and layout its layout (ls_config_layout). Ranks of one pipeline rank take the
