@@ -46,6 +46,8 @@ bool config_alias(size_t index, char theirs[CONFIG_ALIAS_BYTES], const char **ou
 /* The assignments of a preset, "layers=12 channels=768", and its family; NULL if there is no
  * such preset. */
 const char *config_preset(const char *name, enum ls_arch *arch);
+/* Of config_resolve what concerns the model, which comes first. */
+int config_resolve_model(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error);
 /* ls_config_resolve, whose refusals name no value that works. mends: where a key of the recipe does
  * not fit the others, the nearest value that does is put in its place instead. */
 int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends,
