@@ -1,145 +1,21 @@
 /* lockstep train: reads the configuration, starts the ranks, shows progress. */
 #include "cmd.h"
-#include "planned.h"
+#include "planned_run.h"
 #include "rank_start.h"
 
 #include <lockstep/base/heartbeat.h>
 #include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/launch.h>
-#include <lockstep/planner/run_plan.h>
 
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-/* ---- parallel.auto --------------------------------------------------------------------------- */
-
-enum { SECONDS = 8 };
-
-/* Where parallel.auto is set, config gets the layout that the planner finds; tells: says so. Called
- * before ranks are started. LS_ECONFIG under a launcher; errors of the search. */
-static int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
-{
-    struct ls_cluster cluster = {0};
-    struct ls_search search = {0};
-    if (!config->train.auto_layout)
-        return LS_OK;
-    if (ls_mpi_launched())
-        return ls_config_reject(config, LS_ECONFIG, "parallel.auto", error,
-                                "it plans for rank threads of one process; under a launcher "
-                                "write the layout first: lockstep plan --apply FILE");
-    config->train.auto_layout = false; /* what the run keeps is the layout */
-    const char *path = *config->train.plan ? config->train.plan : NULL;
-    int status = planned_cluster(path, config, &cluster, error);
-    const struct ls_search_options options = {.config = config,
-                                              .cluster = &cluster,
-                                              .top = 1,
-                                              .seconds = SECONDS,
-                                              .pinned = ls_search_given};
-    if (!status)
-        status = ls_search_run(&options, &search, error);
-    if (!status)
-        status = ls_search_apply(&search.plans[0], config, error);
-    if (!status && tells)
-        cmd_print("parallel.auto: %s, %.4g s a step by forecast\n", search.plans[0].keys,
-                  search.plans[0].forecast.step_s);
-    ls_search_release(&search);
-    ls_cluster_release(&cluster);
-    return status;
-}
-
-/* ---- the plan of a run under way (train.plan) ------------------------------------------------ */
-
-/* Of rank 0. Zero it first; it stays where it is. */
-struct planned_run {
-    struct ls_cluster cluster;
-    struct ls_config config; /* settled */
-    int threads;
-    bool ready;                 /* there is a plan */
-    bool searching;             /* there is a thread */
-    bool asked[LS_DRIFT_KINDS]; /* each kind once */
-    atomic_bool done;
-    pthread_t thread;
-    struct ls_drift drift;
-    struct ls_run_advice advice;
-};
-
-enum { SEARCH_SECONDS = 2, SEARCH_RANKS_MAX = 256, NICEST = 19 };
-
-/* What struct ls_run_hooks asks for. */
-static int planned_run_plan(struct planned_run *p, const struct ls_config *config, int threads,
-                            struct ls_run_plan *plan, struct ls_error *error)
-{
-    p->config = *config;
-    p->threads = threads;
-    int status = ls_cluster_read(config->train.plan, &p->cluster, error);
-    if (!status)
-        status = ls_run_plan_make(config, threads, &p->cluster, plan, error);
-    p->ready = !status;
-    return status;
-}
-
-static void *search(void *user)
-{
-    struct planned_run *p = user;
-    struct ls_error error = {0};
-    /* Of Linux, a thread has a niceness of its own; where it cannot be had the search is short. */
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICEST);
-    if (ls_run_plan_advise(&p->config, p->threads, &p->cluster, &p->drift, SEARCH_SECONDS,
-                           &p->advice, &error))
-        snprintf(p->advice.text, sizeof p->advice.text, "no other layout was found: %.400s",
-                 error.text);
-    atomic_store(&p->done, true);
-    return NULL;
-}
-
-/* Searches on a thread of its own that only gets what time others leave. */
-static void planned_run_drifted(struct planned_run *p, const struct ls_drift *drift)
-{
-    if (!p->ready || p->searching || p->asked[drift->kind])
-        return;
-    p->asked[drift->kind] = true;
-    p->drift = *drift;
-    if (ls_config_ranks(&p->config) > SEARCH_RANKS_MAX) {
-        snprintf(p->advice.text, sizeof p->advice.text,
-                 "for a layout that would be faster: lockstep plan %.180s/config.yaml --cluster "
-                 "%.180s",
-                 p->config.train.out, p->config.train.plan);
-        atomic_store(&p->done, true);
-        return;
-    }
-    p->searching = pthread_create(&p->thread, NULL, search, p) == 0;
-}
-
-static bool planned_run_advice(struct planned_run *p, char *text, size_t bytes)
-{
-    if (!atomic_load(&p->done))
-        return false;
-    if (p->searching)
-        pthread_join(p->thread, NULL);
-    p->searching = false;
-    atomic_store(&p->done, false);
-    snprintf(text, bytes, "%s", p->advice.text);
-    return true;
-}
-
-/* Waits for a search that is under way: some seconds at most. */
-static void planned_run_close(struct planned_run *p)
-{
-    if (p->searching)
-        pthread_join(p->thread, NULL);
-    p->searching = false;
-    ls_cluster_release(&p->cluster);
-}
 
 /* Set by signals, read between steps. */
 static volatile int stop_asked;
