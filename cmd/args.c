@@ -30,6 +30,12 @@ static const char *nearest_option(const struct cmd_page *page, const char *given
     for (size_t i = 0; i < count && length > 3; i++)
         if (strncmp(names[i], given, length) == 0)
             return names[i];
+    for (size_t i = 0; i < count; i++) { /* --max-tokens, --max_tokens: --tokens */
+        size_t tail = strlen(names[i]) - 2;
+        const char *end = given + length - tail;
+        if (length > tail + 2 && !strncmp(end, names[i] + 2, tail) && strchr("-_", end[-1]))
+            return names[i];
+    }
     char word[64];
     snprintf(word, sizeof word, "%.*s", length < 60 ? (int)length : 60, given);
     return ls_nearest(word, names, count);

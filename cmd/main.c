@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "rank_start.h"
 
+#include <lockstep/base/key.h>
 #include <lockstep/base/version.h>
 
 #include <errno.h>
@@ -27,10 +28,27 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* What other programs have a command for. */
+static const struct {
+    const char *theirs, *ours;
+} elsewhere[] = {
+    {"resume|continue", "train CONFIG.yaml train.resume=auto"},
+    {"finetune|fine-tune|sft|lora", "train with model.from"},
+    {"pretrain|run|fit", "train"},
+    {"chat|talk", "generate --chat"},
+    {"sample|infer|predict|complete", "generate"},
+    {"evaluate|test|score", "eval"},
+    {"tokenize|tokenise|preprocess", "data prepare"},
+    {"version", "--version"},
+};
+
 static int unknown_command(const char *name)
 {
     const char *names[CMD_PAGES_MAX];
     const char *near = ls_nearest(name, names, cmd_page_names(names));
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (ls_word_among(elsewhere[i].theirs, name))
+            near = elsewhere[i].ours;
     struct ls_error error;
     fputs("lockstep: ", stderr);
     ls_error_set(&error, LS_ECONFIG, "unknown command %.100s%s", name,

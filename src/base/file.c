@@ -180,8 +180,14 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
     if (special && failure == ENXIO)
         return ls_error_set(error, LS_EIO, "%.300s: nobody read this pipe for %d s", path,
                             LS_FILE_WAIT_S);
-    return ls_error_errno(error, failure, "%s: cannot %s", special ? shown(path) : file->temporary,
-                          special ? "write to it" : "create");
+    char hint[512] = "";
+    if (failure == ENOENT || failure == ENOTDIR)
+        ls_path_hint(file->temporary, NULL, hint, sizeof hint);
+    status =
+        ls_error_errno(error, failure, "%s: cannot %s", special ? shown(path) : file->temporary,
+                       special ? "write to it" : "create");
+    ls_error_suffix(error, "%s", hint);
+    return status;
 }
 
 static int file_fail(struct ls_atomic_file *file, int errno_value, const char *what)

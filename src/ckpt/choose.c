@@ -65,9 +65,13 @@ static int refuse(const char *run, const char *which, struct ls_error *error)
     struct steps steps = {.text = "none"};
     ls_checkpoint_list(run, add_step, &steps, NULL);
     return ls_error_set(error, LS_ECKPT,
-                        "step %.100s: %.300s has no such checkpoint; it has %s%s: expected one of "
-                        "them, or latest",
-                        which, run, steps.count ? "those of the steps " : "", steps.text);
+                        "step %.100s: %.300s has no such checkpoint; it has %s%s: expected %s, or "
+                        "latest",
+                        which, run,
+                        steps.count > 1 ? "those of the steps "
+                        : steps.count   ? "that of step "
+                                        : "",
+                        steps.text, steps.count == 1 ? "that" : "one of them");
 }
 
 /* Of which, the directory. */

@@ -59,10 +59,11 @@ static int file_map(struct ls_model_source *source, struct ls_error *error)
     if (status)
         return status;
     if (l->map.count < sizeof l->header)
-        return ls_error_set(error, LS_ECKPT,
-                            "%.300s: %zu bytes long: expected a folder with config.json, or an "
-                            "llm.c model, which begins with %zu bytes",
-                            source->path, l->map.count, sizeof l->header);
+        return ls_error_set(
+            error, LS_ECKPT,
+            "%.300s: %zu bytes long: expected a run's folder, a folder with config.json, or an "
+            "llm.c model, which begins with %zu bytes",
+            source->path, l->map.count, sizeof l->header);
     memcpy(l->header, l->map.bytes, sizeof l->header);
     return LS_OK;
 }
@@ -72,10 +73,11 @@ static int header_check(struct ls_model_source *source, struct ls_error *error)
     struct llmc *l = source->data;
     const int32_t *h = l->header;
     if (h[0] != LLMC_MAGIC)
-        return ls_error_set(error, LS_ECKPT,
-                            "%.300s: begins with %d: expected a folder with config.json, or an "
-                            "llm.c model, which begins with %d",
-                            source->path, h[0], LLMC_MAGIC);
+        return ls_error_set(
+            error, LS_ECKPT,
+            "%.300s: begins with %d: expected a run's folder, a folder with config.json, or an "
+            "llm.c model, which begins with %d",
+            source->path, h[0], LLMC_MAGIC);
     if (h[1] != LLMC_VERSION_F32 && h[1] != LLMC_VERSION_BF16)
         return ls_error_set(error, LS_ECKPT, "%.300s: version %d: expected %d (fp32) or %d (bf16)",
                             source->path, h[1], LLMC_VERSION_F32, LLMC_VERSION_BF16);

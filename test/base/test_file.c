@@ -268,6 +268,7 @@ CASE_WITH(test_directories, scratch_setup, scratch_teardown)
     struct ls_atomic_file atomic;
     assert_int_equal(
         ls_atomic_file_open(&atomic, scratch_path(*state, "absent/file"), NULL, &error), LS_EIO);
+    assert_non_null(strstr(error.text, "; there is no folder "));
     char *long_path = malloc(5001);
     memset(long_path, 'x', 5000);
     long_path[5000] = '\0';

@@ -26,6 +26,10 @@ CASE(test_what_is_unknown_is_named_with_the_nearest)
 {
     program_expect("trian", 2, "unknown command trian; did you mean train?");
     program_expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
+    program_expect("resume run", 2, "did you mean train CONFIG.yaml train.resume=auto?");
+    program_expect("chat run", 2, "unknown command chat; did you mean generate --chat?");
+    program_expect("generate run --max-tokens 5", 2, "--max-tokens; did you mean --tokens?");
+    program_expect("generate run --max_tokens=5", 2, "; did you mean --tokens?");
     program_expect("''", 2, "unknown command");
     program_expect("bench", 2, "Usage: lockstep bench");
     program_expect("bench op", 2, "did you mean bench ops?");
