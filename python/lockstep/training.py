@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
+import shutil
 import tempfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from typing import Sequence, Tuple, TypeVar, Union
@@ -90,6 +93,20 @@ class Generated(tuple):  # type: ignore[type-arg]
     def logp(self) -> Any:
         """float32 [texts, longest]."""
         return self[1]
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """A folder for the time of a few orders. After Ctrl-C twice one of them may still write there:
+    what it leaves is removed at the program's end, and is no error in place of the interrupt."""
+    folder = tempfile.mkdtemp()
+    try:
+        yield folder
+    except BaseException:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _state_names(folder: str, stored: Dict[str, Any]) -> Dict[str, str]:
@@ -318,7 +335,7 @@ class _Opened:
     def state_dict(self) -> Dict[str, Any]:
         """All weights as float32 arrays, by the names of the state_dict() of transformers' model: a
         head that is the embedding is there by both names."""
-        with tempfile.TemporaryDirectory() as folder:
+        with _scratch() as folder:
             out = os.path.join(folder, "model")
             out = self._shared_path(out)
             self.save_pretrained(out)
@@ -595,7 +612,7 @@ class Run(_Opened):
         if not isinstance(tensors, Mapping):
             raise ArgumentError(f"state_dict: got {type(tensors).__name__}: expected a dict of tensors "
                                 "by their names")
-        with tempfile.TemporaryDirectory() as folder:
+        with _scratch() as folder:
             out = self._shared_path(os.path.join(folder, "model"))
             self.save_pretrained(out)
             before = _safetensors.read_folder(out)

@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 import weakref
@@ -673,6 +674,38 @@ def test_an_interrupt_while_an_order_is_handed_over_waits_for_it(recipe, monkeyp
             with pytest.raises(KeyboardInterrupt):
                 call()
             assert run.logprobs([[1, 2, 3]]).shape == (1, 3)  # nothing is under way
+
+
+def test_a_second_interrupt_is_raised_while_files_are_written(recipe, tmp_path, monkeypatch, heard):
+    """The order that it leaves under way writes on in the folder that is about to be removed."""
+    library, wait, remove = _lib.library(), _lib.library().ls_session_wait, os.rmdir
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with ls.Run(recipe, progress=False) as run:
+        weights = run.state_dict()
+        for call in (run.state_dict, lambda: run.load_state_dict(weights)):
+            wrote = []
+
+            def interrupted(*arguments):
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+                return wait(*arguments)
+
+            def removed(*arguments, **options):
+                wrote.extend((one / "late").touch() for one in tmp_path.glob("tmp*") if not wrote)
+                return remove(*arguments, **options)
+            monkeypatch.setattr(library, "ls_session_wait", interrupted)
+            monkeypatch.setattr(os, "rmdir", removed)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            monkeypatch.setattr(library, "ls_session_wait", wait)
+            monkeypatch.setattr(os, "rmdir", remove)
+            assert wrote
+            while True:  # until what was left under way is over
+                try:
+                    run.hash()
+                    break
+                except ls.ArgumentError as error:
+                    assert "under way" in str(error)
 
 
 @pytest.mark.parametrize("keys", [{}, {"parallel.dp": 2}], ids=str)
