@@ -365,15 +365,104 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
     return LS_OK;
 }
 
-/* ls_comm_split has gathered all ranks before: nobody is kept waiting by a rank that computes. */
+/* MPI makes a communicator in a call that waits for all its ranks, without a limit: a thread makes
+ * it, and is left in there if one of them never comes. */
+struct splitting {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool over;
+    MPI_Comm parent;
+    int color, key;
+    struct ls_comm *made;
+    int status;
+    struct ls_error error;
+};
+
+static void *splitting_main(void *argument)
+{
+    struct splitting *s = argument;
+    int status = handle_new(s->parent, s->color, s->key, &s->made, &s->error);
+    pthread_mutex_lock(&s->lock);
+    s->status = status;
+    s->over = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Those that are stopped or have ended; all others if none is. */
+static void members_late(const struct ls_comm *base, const int *members, int size,
+                         struct flight_late *late)
+{
+    for (int all = 0; all < 2 && late->count == 0; all++)
+        for (int i = 0; i < size; i++) {
+            struct flight_record *record = engine.board.base.records[base->world_ranks[members[i]]];
+            bool runs = !record || flight_process_of(record) == FLIGHT_RUNS;
+            if (members[i] != base->rank && (all || !runs))
+                flight_late_add(late, base, members[i]);
+        }
+}
+
+/* Whether the thread came back within the timeout, without the time in which this rank did not run:
+ * looks that come late. */
+static bool splitting_await(struct splitting *s, const struct ls_comm *base, const int *members,
+                            int size, struct ls_error *error)
+{
+    const double look_s = fmin(base->timeout_s / 8, 1);
+    double begin_s = ls_now_s(), last_s = begin_s;
+    struct flight_late late = {0};
+    char text[720];
+    pthread_mutex_lock(&s->lock);
+    while (!s->over && last_s - begin_s < base->timeout_s) {
+        ls_condition_wait_until(&s->changed, &s->lock, last_s + look_s);
+        double now_s = ls_now_s();
+        begin_s += fmax(now_s - last_s - 2 * look_s, 0);
+        last_s = now_s;
+    }
+    bool over = s->over;
+    pthread_mutex_unlock(&s->lock);
+    if (over)
+        return true;
+    members_late(base, members, size, &late);
+    flight_late_text(base, &(struct comm_call){.sequence = base->sequence}, last_s - begin_s, &late,
+                     text, sizeof text);
+    for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next)
+        comm_mpi_give_up(comm, "%s", text);
+    engine.timed_out = true;
+    ls_error_set(error, LS_ECOMM, "a group of %d ranks is not made: %s", size, text);
+    return false;
+}
+
+/* ls_comm_split has gathered all ranks before: nobody is kept waiting by a rank that computes. The
+ * lock is held meanwhile for the thread. */
 static int mpi_split(struct ls_comm *base, const int *members, int size, int rank,
                      struct ls_comm **out, struct ls_error *error)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    (void)size;
+    struct splitting *s = calloc(1, sizeof *s);
+    pthread_t thread;
+    if (!s)
+        return ls_no_memory(error, "for an MPI communicator");
+    *s = (struct splitting){.parent = comm->group, .color = members[0], .key = rank};
+    pthread_mutex_init(&s->lock, NULL);
+    ls_condition_init(&s->changed);
     pthread_mutex_lock(&engine.lock);
-    int status = handle_new(comm->group, members[0], rank, out, error);
+    bool helped = base->timeout_s > 0 && !ls_helper_start(&thread, splitting_main, s);
+    if (!helped)
+        splitting_main(s);
+    bool over = !helped || splitting_await(s, base, members, size, error);
     pthread_mutex_unlock(&engine.lock);
+    if (!over)
+        return LS_ECOMM; /* the thread has s for ever */
+    if (helped)
+        pthread_join(thread, NULL);
+    int status = s->status;
+    *out = s->made;
+    if (status)
+        ls_error_set(error, status, "%s", s->error.text);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
     return status;
 }
 

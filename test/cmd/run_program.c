@@ -160,6 +160,7 @@ int program_ranks(const char *folder, const char *const *words, int word_count, 
             continue;
         proc_read(entry->d_name, "environ", text, sizeof text);
         const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");
+        rank = rank ? rank : strstr(text, "\nPMIX_RANK="); /* of srun */
         int at = rank ? atoi(strchr(rank, '=') + 1) : -1;
         if (at < 0 || at >= ranks)
             continue;
