@@ -97,6 +97,7 @@ static struct {
     struct mpi_farewells farewells;
     uint64_t worlds;   /* made so far */
     bool survives;     /* one that has ended is to be seen soon */
+    bool stuck;        /* a thread is left within MPI: nothing more is asked of it */
     bool shares_cores; /* more ranks than cores on this machine, as far as they may use them, or
                         * threads that wait are to leave theirs (OMP_WAIT_POLICY) */
     struct mpi_comm *comms;
@@ -366,7 +367,7 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
 }
 
 /* MPI makes a communicator in a call that waits for all its ranks, without a limit: a thread makes
- * it, and is left in there if one of them never comes. */
+ * it, and is left in there if one of them never comes, or ends in a job whose others live on. */
 struct splitting {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -390,46 +391,61 @@ static void *splitting_main(void *argument)
     return NULL;
 }
 
-/* Those that are stopped or have ended; all others if none is. */
-static void members_late(const struct ls_comm *base, const int *members, int size,
-                         struct flight_late *late)
+/* Those of the parent's ranks that are stopped or have ended; all others if none is. */
+static void ranks_late(const struct ls_comm *base, struct flight_late *late)
 {
     for (int all = 0; all < 2 && late->count == 0; all++)
-        for (int i = 0; i < size; i++) {
-            struct flight_record *record = engine.board.base.records[base->world_ranks[members[i]]];
+        for (int r = 0; r < base->size; r++) {
+            struct flight_record *record = engine.board.base.records[base->world_ranks[r]];
             bool runs = !record || flight_process_of(record) == FLIGHT_RUNS;
-            if (members[i] != base->rank && (all || !runs))
-                flight_late_add(late, base, members[i]);
+            if (r != base->rank && (all || !runs))
+                flight_late_add(late, base, r);
         }
 }
 
-/* Whether the thread came back within the timeout, without the time in which this rank did not run:
- * looks that come late. */
-static bool splitting_await(struct splitting *s, const struct ls_comm *base, const int *members,
-                            int size, struct ls_error *error)
+/* A rank that has ended, where others live on; -1: none has. */
+static int rank_ended(const struct ls_comm *base)
 {
-    const double look_s = fmin(base->timeout_s / 8, 1);
+    for (int r = 0; r < base->size && engine.survives; r++)
+        if (flight_ended(base, r))
+            return r;
+    return -1;
+}
+
+/* Whether the thread came back, before a rank has ended and within the timeout, without the time in
+ * which this rank did not run: looks that come late. */
+static bool splitting_await(struct splitting *s, const struct ls_comm *base, struct ls_error *error)
+{
+    const double limit_s = base->timeout_s > 0 ? base->timeout_s : INFINITY;
+    const double look_s = fmin(limit_s / 8, engine.survives ? 0.25 : 1);
     double begin_s = ls_now_s(), last_s = begin_s;
     struct flight_late late = {0};
     char text[720];
+    int ended = -1;
     pthread_mutex_lock(&s->lock);
-    while (!s->over && last_s - begin_s < base->timeout_s) {
+    while (!s->over && ended < 0 && last_s - begin_s < limit_s) {
         ls_condition_wait_until(&s->changed, &s->lock, last_s + look_s);
         double now_s = ls_now_s();
         begin_s += fmax(now_s - last_s - 2 * look_s, 0);
         last_s = now_s;
+        ended = s->over ? -1 : rank_ended(base);
     }
     bool over = s->over;
     pthread_mutex_unlock(&s->lock);
     if (over)
         return true;
-    members_late(base, members, size, &late);
-    flight_late_text(base, &(struct comm_call){.sequence = base->sequence}, last_s - begin_s, &late,
-                     text, sizeof text);
+    if (ended >= 0) {
+        snprintf(text, sizeof text, "the process of %s has ended",
+                 comm_rank_text(ended, base->world_ranks[ended]).text);
+    } else {
+        ranks_late(base, &late);
+        flight_late_text(base, &(struct comm_call){.sequence = base->sequence}, last_s - begin_s,
+                         &late, text, sizeof text);
+    }
     for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next)
         comm_mpi_give_up(comm, "%s", text);
-    engine.timed_out = true;
-    ls_error_set(error, LS_ECOMM, "a group of %d ranks is not made: %s", size, text);
+    engine.timed_out = engine.stuck = true;
+    ls_error_set(error, LS_ECOMM, "a group of %d ranks is not made: %s", base->size, text);
     return false;
 }
 
@@ -440,17 +456,19 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
     struct splitting *s = calloc(1, sizeof *s);
+    bool limited = base->timeout_s > 0 || engine.survives;
     pthread_t thread;
+    (void)size;
     if (!s)
         return ls_no_memory(error, "for an MPI communicator");
     *s = (struct splitting){.parent = comm->group, .color = members[0], .key = rank};
     pthread_mutex_init(&s->lock, NULL);
     ls_condition_init(&s->changed);
     pthread_mutex_lock(&engine.lock);
-    bool helped = base->timeout_s > 0 && !ls_helper_start(&thread, splitting_main, s);
+    bool helped = limited && !ls_helper_start(&thread, splitting_main, s);
     if (!helped)
         splitting_main(s);
-    bool over = !helped || splitting_await(s, base, members, size, error);
+    bool over = !helped || splitting_await(s, base, error);
     pthread_mutex_unlock(&engine.lock);
     if (!over)
         return LS_ECOMM; /* the thread has s for ever */
@@ -554,7 +572,7 @@ bool ls_mpi_part(const char *why, bool whole, double seconds)
     double until_s = ls_now_s() + seconds, now_s;
     bool all = false;
     pthread_mutex_lock(&engine.lock);
-    bool runs = engine.farewells.opened && !engine.farewells.apart;
+    bool runs = engine.farewells.opened && !engine.farewells.apart && !engine.stuck;
     if (runs)
         comm_mpi_farewells_send(&engine.farewells, why, whole);
     while (runs && !all && (now_s = ls_now_s()) < until_s) {

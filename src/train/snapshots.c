@@ -141,6 +141,8 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     else if (config->snapshot.every != 0)
         snapshots->trainer = trainer;
     status = ls_all_reduce_u64(trainer->whole, &machines, 1, error);
+    if (!status && snapshots->trainer && trainer->workers)
+        status = workers_snapshots_comms(trainer, error);
     snapshots->machines = (double)machines;
     return status;
 }

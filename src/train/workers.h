@@ -57,6 +57,9 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
  * and in them nothing but what goes with the one that is named, of that step; -1: none is. */
 int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, int64_t named,
                            const struct ls_run_token *token, struct ls_error *error);
+/* Collective over t->whole, before there are any: the groups that take them. A rank that dies while
+ * MPI makes these ends the job, and what others keep of an interval would be lost. */
+int workers_snapshots_comms(struct ls_trainer *t, struct ls_error *error);
 /* Collective over t->whole, at a meeting: a snapshot of all, which has its name when this returns.
  * newest, spare and stored as of ls_saving_begin: a checkpoint that is stored is on its way then.
  */

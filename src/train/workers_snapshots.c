@@ -80,6 +80,15 @@ static int unit_of(struct ls_trainer *t, const char *snapshots, int i, struct un
     return status ? status : group_comm(t, group, &unit->of.comm, error);
 }
 
+int workers_snapshots_comms(struct ls_trainer *t, struct ls_error *error)
+{
+    struct ls_comm *comm;
+    int status = LS_OK;
+    for (int group = 0; group < t->workers->all && !status; group++)
+        status = group_comm(t, group, &comm, error);
+    return status;
+}
+
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, int64_t named,

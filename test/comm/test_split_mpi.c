@@ -1,5 +1,5 @@
-/* A process that is stopped within MPI's own call that makes a communicator: the others name it.
- * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
+/* A process that is stopped, or dies, within MPI's own calls that make a communicator: the others
+ * name it. Under a launcher this program is one rank; by itself it starts itself under mpirun. */
 /* check: waits */
 #include "../support/mpirun.h"
 #include "../support/suite.h"
@@ -18,29 +18,47 @@
 enum { EXIT_LATE = 19, RANKS = 3 };
 
 static const char *program;
-static bool stops;
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static enum { NOWHERE, IN_SPLIT, IN_DUP } where = NOWHERE; /* this rank gets the signal */
+static int signal_number;
 
 #ifdef LS_WITH_MPI
 int MPI_Comm_split(MPI_Comm parent, int color, int key, MPI_Comm *group)
 {
-    if (stops)
-        raise(SIGSTOP);
+    if (where == IN_SPLIT)
+        raise(signal_number);
     return PMPI_Comm_split(parent, color, key, group);
+}
+
+int MPI_Comm_dup(MPI_Comm from, MPI_Comm *out)
+{
+    if (where == IN_DUP)
+        raise(signal_number);
+    return PMPI_Comm_dup(from, out);
 }
 #endif
 
-static int rank_main(void)
+/* The mode: which rank gets which signal, where; and the others' timeout, in seconds. */
+static int rank_main(const char *mode)
 {
     struct ls_comm *world, *group = NULL;
     struct ls_error error = {0};
+    int rank = -1, place = NOWHERE, timeout_s = 0;
+    sscanf(mode, "%d %d %d %d", &rank, &place, &signal_number, &timeout_s);
     int status = ls_comm_mpi_new(&world, &error);
     if (!status) {
-        ls_comm_set_timeout(world, 1);
-        stops = ls_comm_rank(world) == 1;
+        ls_comm_set_timeout(world, timeout_s);
+        where = ls_comm_rank(world) == rank ? place : NOWHERE;
         status = ls_comm_split(world, 0, ls_comm_rank(world), &group, &error);
     }
-    if (!status)
+    if (!status && !ls_barrier(group, &error)) {
+        ls_comm_free(group);
+        ls_comm_free(world);
+        ls_mpi_finish();
         return 0;
+    }
     fprintf(stderr, "rank %d says: %s\n", ls_comm_rank(world), error.text);
     if (!ls_barrier(world, &error)) /* of no use after that */
         return 1;
@@ -49,19 +67,53 @@ static int rank_main(void)
     return 1;
 }
 
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static char output[65536];
+
+static int job_run(int rank, int place, int number, int timeout_s)
+{
+    char mode[64];
+    snprintf(mode, sizeof mode, "%d %d %d %d", rank, place, number, timeout_s);
+    return mpirun(program, RANKS, mode, output, sizeof output);
+}
+
 CASE(test_a_process_that_is_stopped_within_mpi_is_named)
 {
-    static char output[65536];
     mpirun_or_skip();
-    int status = mpirun(program, RANKS, "split", output, sizeof output);
+    int status = job_run(1, IN_SPLIT, SIGSTOP, 1);
     if (status != EXIT_LATE ||
         !strstr(output, " says: a group of 3 ranks is not made: timed out ") ||
         !strstr(output, "; late is rank 1: its process ") || !strstr(output, " is stopped; "))
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
+/* Nothing is timed out. mpirun ends with 0 where it was told that a rank may die. */
+CASE(test_who_outlives_a_rank_does_not_wait_for_it_within_mpi)
+{
+    char code[32], text[64];
+    mpirun_or_skip();
+    if (system("mpirun --version | grep -q 'Open MPI'")) {
+        print_message("another MPI than Open MPI ends all ranks: skipped\n");
+        skip();
+    }
+    mpirun_survives();
+    snprintf(code, sizeof code, "errorcode %d", EXIT_LATE);
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int place = IN_SPLIT; place <= IN_DUP; place++) {
+            int status = job_run(rank, place, SIGKILL, 0);
+            snprintf(text, sizeof text, "is not made: the process of rank %d", rank);
+            if (!strstr(output, code) || !strstr(output, text))
+                fail_msg("rank %d, place %d: the job ended with %d; it said:\n%s", rank, place,
+                         status, output);
+        }
+    assert_int_equal(job_run(-1, NOWHERE, SIGKILL, 0), 0);
+    assert_null(strstr(output, code));
+}
+
 int main(int argc, char **argv)
 {
+    (void)argc;
     program = argv[0];
-    return getenv(MPIRUN_MODE) ? rank_main() : suite_run(NULL, NULL);
+    return getenv(MPIRUN_MODE) ? rank_main(getenv(MPIRUN_MODE)) : suite_run(NULL, NULL);
 }
