@@ -20,6 +20,12 @@ void records_skipped(void *user, const char *why)
         fprintf(stderr, "lockstep %s: skipped more, not shown here\n", cmd_name());
 }
 
+void records_print_skipped(int64_t count)
+{
+    if (count > 0)
+        printf("%s skipped\n", ls_counted(count, "bad record").text);
+}
+
 int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *error)
 {
     static const struct ls_word on_errors[] = {{"stop", 0}, {"skip", 1}, {0}};

@@ -67,8 +67,8 @@ static int split_corpus(const char *input, const struct ls_shares *shares, const
     ls_meter_clear();
     for (int i = 0; i < shares->count && !status; i++)
         cmd_print("%s_%d.jsonl  %s\n", output, i, ls_counted(documents[i], "document").text);
-    if (report.skipped > 0 && !status)
-        printf("%s skipped\n", ls_counted(report.skipped, "bad record").text);
+    if (!status)
+        records_print_skipped(report.skipped);
     return status;
 }
 

@@ -69,8 +69,7 @@ static void report_print(const struct ls_train_tokenizer_config *config,
            ls_counted(report->documents, "document").text,
            ls_counted(report->words, "distinct word").text, report->count_seconds,
            bytes / 1e6 / report->count_seconds, report->merge_seconds);
-    if (report->skipped > 0)
-        printf("%s skipped\n", ls_counted(report->skipped, "bad record").text);
+    records_print_skipped(report->skipped);
 }
 
 int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error)

@@ -13,6 +13,8 @@ int stores_each(const char *path, int (*visit)(void *user, const char *store, st
 
 /* Tells of the first bad records that are passed over; user counts them, an int64_t. */
 void records_skipped(void *user, const char *why);
+/* Says how many these were, if there were any. */
+void records_print_skipped(int64_t count);
 /* --on-error: whether a bad record is skipped. */
 int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *error);
 

@@ -1,4 +1,5 @@
 /* Sources mixed by weight: stages, and in each a period that repeats. */
+#include <lockstep/base/words.h>
 #include <lockstep/data.h>
 #include <lockstep/data/blend.h>
 
@@ -318,8 +319,8 @@ static int sources_take(struct ls_blend *blend, const struct ls_blend_config *co
         double limit = samples_of(source);
         if (source->samples < 1 || !(source->epochs >= 0) || (source->epochs > 0 && limit < 1))
             return ls_error_set(error, LS_EINVAL,
-                                "%.300s: %g epochs of %lld samples; expected 1 sample or more",
-                                source->name, source->epochs, (long long)source->samples);
+                                "%.300s: epochs %g of %s; expected 1 sample or more", source->name,
+                                source->epochs, ls_counted(source->samples, "sample").text);
         blend->sources[i] = (struct source){
             strdup(source->name),
             {source->samples, config->seed, config->shuffle},

@@ -17,7 +17,7 @@ static int note_bad(void *user, const struct ls_error *why, struct ls_error *err
 {
     struct data_reading *reading = user;
     (void)error;
-    reading->report->skipped++;
+    ++*reading->skipped;
     if (reading->config->skipped)
         reading->config->skipped(reading->config->user, why->text);
     return LS_OK;
@@ -33,7 +33,7 @@ int data_reading_open(struct data_reading *reading, struct data_corpus **out,
                                                   config->json_key ? config->json_key : "text",
                                               .bad = config->skip_bad ? note_bad : NULL,
                                               .user = reading,
-                                              .keep_lines = true};
+                                              .keep_lines = reading->keep_lines};
     *out = NULL;
     if (config->inputs_count < 1)
         return ls_error_set(error, LS_EINVAL, "no input; name files or folders");

@@ -69,14 +69,6 @@ void data_corpus_output_release(struct data_corpus_output *output);
 int data_corpus_output_part(const struct data_corpus_output *output, int64_t part, bool removed,
                             char path[PATH_MAX], struct ls_error *error);
 
-/* The config's inputs and key, as a tool reads them; bad records are counted in the report. The
- * corpus borrows reading. */
-struct data_reading {
-    const struct ls_corpus_config *config;
-    struct ls_corpus_report *report;
-};
-int data_reading_open(struct data_reading *reading, struct data_corpus **out,
-                      struct ls_error *error);
 /* Appends the document's record: JSONL's own line, or {"KEY": text} of a file. */
 int data_document_put(const struct data_document *document, const char *key,
                       struct ls_atomic_file *file, struct ls_error *error);

@@ -57,7 +57,7 @@ int ls_corpus_split(const struct ls_corpus_config *config, const struct ls_share
 {
     struct ls_atomic_file files[LS_PARTS_MAX];
     struct splitting s = {config, report, *shares, files, 0};
-    struct data_reading reading = {config, report};
+    struct data_reading reading = {config, &report->skipped, true};
     struct data_corpus *corpus;
     *report = (struct ls_corpus_report){0};
     int status = data_reading_open(&reading, &corpus, error), done = 0;

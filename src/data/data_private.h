@@ -250,6 +250,15 @@ struct data_corpus_config {
 };
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
                      struct ls_error *error);
+struct ls_corpus_config;
+/* corpus_output.c: the inputs and key of a tool, which the corpus borrows with reading. */
+struct data_reading {
+    const struct ls_corpus_config *config;
+    int64_t *skipped; /* bad records are counted there */
+    bool keep_lines;  /* of JSONL, for data_document_put */
+};
+int data_reading_open(struct data_reading *reading, struct data_corpus **out,
+                      struct ls_error *error);
 void data_corpus_close(struct data_corpus *corpus);
 /* LS_EINVAL if the file that is to be written, or removed, at path is one of the inputs. */
 int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct ls_error *error);

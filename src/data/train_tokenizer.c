@@ -4,6 +4,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 #include <lockstep/base/temporary.h>
+#include <lockstep/data/corpus_tools.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -210,7 +211,7 @@ static int data_vocabulary_write(const struct data_vocabulary *vocabulary,
     return status;
 }
 
-enum { WORKERS_MAX = 1024, SPECIAL_BYTES_MAX = 1024 };
+enum { SPECIAL_BYTES_MAX = 1024 };
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
@@ -243,8 +244,6 @@ static int config_check(const struct ls_train_tokenizer_config *config, struct l
     int status = special_check(config, error);
     if (status)
         return status;
-    if (config->inputs_count < 1)
-        return ls_error_set(error, LS_EINVAL, "train-tokenizer: no input; name files or folders");
     if (!data_train_pattern_known(config->pattern))
         return ls_error_set(error, LS_EINVAL,
                             "train-tokenizer: pattern \"%.100s\": expected gpt2, llama3, qwen, "
@@ -261,9 +260,6 @@ static int config_check(const struct ls_train_tokenizer_config *config, struct l
         return ls_error_set(error, LS_EINVAL,
                             "train-tokenizer: a least frequency of %lld; expected at least 1",
                             (long long)config->frequency_min);
-    if (config->workers < 1 || config->workers > WORKERS_MAX)
-        return ls_error_set(error, LS_EINVAL, "train-tokenizer: %d workers; expected 1 to %d",
-                            config->workers, WORKERS_MAX);
     return LS_OK;
 }
 
@@ -359,39 +355,24 @@ static int train(const struct ls_train_tokenizer_config *config, struct data_cor
     return status;
 }
 
-struct reading {
-    const struct ls_train_tokenizer_config *config;
-    struct ls_train_tokenizer_report *report;
-};
-
-static int note_bad(void *user, const struct ls_error *why, struct ls_error *error)
-{
-    struct reading *reading = user;
-    (void)error;
-    reading->report->skipped++;
-    if (reading->config->skipped)
-        reading->config->skipped(reading->config->user, why->text);
-    return LS_OK;
-}
-
 int ls_train_tokenizer(const struct ls_train_tokenizer_config *config,
                        struct ls_train_tokenizer_report *report, struct ls_error *error)
 {
-    struct reading reading = {config, report};
-    const struct data_corpus_config from = {.inputs = config->inputs,
-                                            .count = config->inputs_count,
-                                            .json_key =
-                                                config->json_key ? config->json_key : "text",
-                                            .records = LS_RECORDS_TEXT,
-                                            .bad = config->skip_bad ? note_bad : NULL,
-                                            .user = &reading};
+    const struct ls_corpus_config from = {.inputs = config->inputs,
+                                          .inputs_count = config->inputs_count,
+                                          .json_key = config->json_key,
+                                          .workers = config->workers,
+                                          .skip_bad = config->skip_bad,
+                                          .skipped = config->skipped,
+                                          .user = config->user};
+    struct data_reading reading = {.config = &from, .skipped = &report->skipped};
     struct data_corpus *corpus = NULL;
     struct data_splitter *splitter = NULL;
     struct data_vocabulary vocabulary = {0};
     *report = (struct ls_train_tokenizer_report){0};
     int status = config_check(config, error);
     if (!status)
-        status = data_corpus_open(&from, &corpus, error);
+        status = data_reading_open(&reading, &corpus, error);
     if (!status)
         status = output_check(config->output, corpus, error);
     if (!status)
