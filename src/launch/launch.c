@@ -541,7 +541,11 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         if (cause == LAUNCH_MISMATCH && !*over)
             launch_suspect_leave(&l->hosts, text, l->wanted, &l->watch, l->launch, &l->events);
     }
-    *over |= asked(l); /* there is nothing more to save than what is saved */
+    if (asked(l)) { /* there is nothing more to save than what is saved */
+        *over = true;
+        if (cause < LAUNCH_DISK && !l->watch.started && !l->frozen[0])
+            *code = cause == LAUNCH_DONE ? *code : ls_exit_code(LS_ESTOPPED);
+    }
 }
 
 static int run(struct launcher *l, int *code, struct ls_error *error)

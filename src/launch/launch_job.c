@@ -231,7 +231,7 @@ int launch_job_check(struct launch_hosts *hosts, struct ls_error *error)
 }
 
 /* The child's side: mpirun, which ends with the launcher, however that ends; and with it the ranks.
- */
+ * One that is signalled while it starts may kill them and then hang: process_guard ends it. */
 static _Noreturn void job_child(struct line *line, int output, pid_t parent)
 {
     process_clean();
@@ -298,6 +298,8 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
         close(ends[0]);
         return ls_error_errno(error, failure, "%s cannot be started", "the job");
     }
+    if (!job->step[0]) /* tasks of Slurm may be saving */
+        process_guard(job->pid, OVER_S);
     job->stderr_fd = ends[0];
     fcntl(job->stderr_fd, F_SETFL, O_NONBLOCK);
     return LS_OK;

@@ -17,6 +17,9 @@ void process_clean(void);
  * nobody reads it), for limit_s seconds at most. Its exit code; -1 if it did not end in time or
  * by itself, 127 if there is no such program. */
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
+/* Starts a process that kills this child if the caller dies and the child still lives so long
+ * after. It ends with process_sweep. On kernels before 5.3 there is none. */
+void process_guard(pid_t child, double patience_s);
 /* Whether a process has children, and the states of all, as ps names them, are among these. */
 bool process_children_are(pid_t parent, const char *states);
 /* Whether it is stopped (SIGSTOP, or by a debugger). */

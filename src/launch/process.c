@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,6 +97,37 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
         close(out[0]);
     }
     return child > 0 ? ended(child, until_s) : -1;
+}
+
+/* Its side: holds nothing of its parent's but the descriptor. */
+static _Noreturn void guard(int pidfd, pid_t parent, int patience_ms)
+{
+    struct pollfd end = {.fd = pidfd, .events = POLLIN};
+    sigset_t term;
+    int got;
+    process_clean();
+    if (pidfd > STDERR_FILENO + 1)
+        close_range(STDERR_FILENO + 1, (unsigned)pidfd - 1, 0);
+    close_range((unsigned)pidfd + 1, ~0U, 0);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    while (getppid() == parent)
+        sigwait(&term, &got);
+    if (poll(&end, 1, patience_ms) == 0)
+        syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    _exit(0);
+}
+
+void process_guard(pid_t child, double patience_s)
+{
+    pid_t self = getpid();
+    int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+    if (pidfd >= 0 && fork() == 0)
+        guard(pidfd, self, (int)(1000 * patience_s));
+    if (pidfd >= 0)
+        close(pidfd);
 }
 
 /* The parent of a process, and its state; 0 if it is gone. */

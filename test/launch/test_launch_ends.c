@@ -2,13 +2,16 @@
  * about what it is given. */
 /* check: waits */
 #include "../cmd/run_program.h"
+#include "../support/await.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
+#include <lockstep/base/file.h>
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,6 +340,39 @@ CASE(test_a_disk_that_is_full_for_a_while)
     assert_int_equal(launched_events(folder, "crowded", "failed", NULL), 1);
     assert_int_equal(launched_events(folder, "crowded", "disk_full", "no space left"), 1);
     assert_int_equal(launched_events(folder, "crowded", "done", NULL), 1);
+}
+
+/* SIGTERM, by which it hears of its launcher's end, does not end it. */
+CASE(test_an_mpirun_that_outlives_its_launcher)
+{
+    char stat[64], text[512] = "";
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "trap '' TERM\nmkfifo outlived/never\n"
+                 "echo $$ > outlived/new && mv outlived/new outlived/pid\n"
+                 "read -r word < outlived/never\n");
+    pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\"", "outlived", LAUNCHED_KEYS);
+    while (access(scratch_path(folder, "outlived/pid"), F_OK))
+        program_await_job(launcher, scratch_path(folder, "outlived.log"));
+    char *pid = scratch_read(scratch_path(folder, "outlived/pid"), NULL);
+    snprintf(stat, sizeof stat, "/proc/%ld/stat", atol(pid));
+    free(pid);
+    assert_int_equal(kill(launcher, SIGKILL), 0);
+    assert_int_equal(launched_end(launcher), 128 + SIGKILL);
+    while (ls_file_head(stat, text, sizeof text) && !strstr(text, ") Z"))
+        await_pause();
+}
+
+/* Ranks that are asked to end before they know each other fail: nothing is lost by that. */
+CASE(test_a_start_that_is_asked_to_end)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "kill -TERM $PPID\nexit 137\n");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=early", 21, "");
+    assert_int_equal(launched_events(folder, "early", "stopped", NULL), 1);
 }
 
 /* Nobody is late then, and a job that hangs is the user's to end. */
