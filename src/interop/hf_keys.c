@@ -415,7 +415,14 @@ static bool is_whole(const struct ls_hf_key *row)
     return !strcmp(row->name, "query_pre_attn_scalar");
 }
 
-/* The value of our key as JSON; NULL if there is none. */
+/* A file without the key, or with null there, has this value. */
+static bool has_default(const struct ls_hf_key *row)
+{
+    return row->absent && *row->absent && strcmp(row->absent, "null") != 0;
+}
+
+/* The value of our key as JSON; NULL if there is none. A family that must have a window has one
+ * over the whole context. */
 static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_key *row)
 {
     char name[64], text[LS_CONFIG_VALUE_BYTES], word[64];
@@ -435,6 +442,8 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
         return NULL;
     if (!strcmp(text, "true") || !strcmp(text, "false"))
         return json_boolean(text[0] == 't');
+    if (!strcmp(text, "0") && !strcmp(row->key, "window") && has_default(row))
+        return json_integer(config->model.context);
     if (!strcmp(text, "0")) /* none */
         return json_null();
     if (key->type == LS_CONFIG_INT)
@@ -448,8 +457,7 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
 /* Whether a key of all families says something that transformers cannot know without it. */
 static bool is_written(const struct ls_hf_key *row, bool own)
 {
-    return *row->name &&
-           (row->key || (own && row->absent && *row->absent && strcmp(row->absent, "null") != 0));
+    return *row->name && (row->key || (own && has_default(row)));
 }
 
 /* Whether the key names blocks, and the same ones, if in other words. */
@@ -460,6 +468,14 @@ static bool layers_agree(const struct ls_model_config *one, const struct ls_mode
     return ls_word_among("window_layers|rope_layers", key) &&
            interop_layers_agree(one, layers_named(key, one->window_layers, one->rope_layers),
                                 layers_named(key, other->window_layers, other->rope_layers));
+}
+
+/* Whether the key is the window, and neither hides anything of the context. */
+static bool windows_agree(const struct ls_model_config *one, const struct ls_model_config *other,
+                          const char *name)
+{
+    return !strcmp(name, "model.window") && (!one->window || one->window >= one->context) &&
+           (!other->window || other->window >= other->context);
 }
 
 /* What was written says the same model when it is read. */
@@ -486,7 +502,8 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
         status = ls_config_resolve(&again, 0, error);
     for (size_t i = 0; i < count && !status; i++) {
         if (ls_word_among(free_keys, all[i].name) || strncmp(all[i].name, "model.", 6) ||
-            layers_agree(&config->model, &again.model, all[i].name))
+            layers_agree(&config->model, &again.model, all[i].name) ||
+            windows_agree(&config->model, &again.model, all[i].name))
             continue;
         if (strcmp(value_of(config, &all[i], ours, sizeof ours),
                    value_of(&again, &all[i], theirs, sizeof theirs)))

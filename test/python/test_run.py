@@ -614,6 +614,25 @@ def test_a_fork_and_another_thread_are_told(recipe):
         run.step()
 
 
+@pytest.mark.parametrize("arch", ["gemma2", "gemma3"])
+def test_a_model_without_windows_is_saved_with_one_over_its_context(recipe, tmp_path, arch):
+    """transformers' Gemma 2 and 3 always have one."""
+    keys = {"model.arch": arch, "model.layers": 6, "model.window": 0, "numerics.precision": "fp32"}
+    ids = np.arange(24)[None] * 7 % 250
+    with ls.Run(recipe, keys, progress=False) as run:
+        run.step()
+        found = run.logprobs(ids)
+        run.load_state_dict(run.state_dict())
+        run.save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    said = json.loads(config.read_text())
+    assert said["sliding_window"] == said["max_position_embeddings"] == 32
+    for window, same in ((32, True), (8, False)):  # the twin
+        config.write_text(json.dumps({**said, "sliding_window": window}))
+        with ls.Model(tmp_path / "model") as model:
+            assert np.array_equal(model.logprobs(ids), found) is same
+
+
 def interrupt_next(monkeypatch, when, number=signal.SIGINT):
     """Ctrl-C, or another signal, comes in the next call of that function: an order is handed over,
     and not waited for."""
