@@ -304,42 +304,49 @@ static int file_put(struct ls_place *place, const struct ls_held *held,
     return status;
 }
 
-static int take_away(struct ls_place *place, int64_t step, struct ls_error *error)
+static int objects_delete(struct s3 *s3, int64_t step, const struct objects *objects,
+                          struct ls_error *error)
 {
     char key[KEY_BYTES];
+    int status = LS_OK;
+    for (int describes = 1; describes >= 0; describes--)
+        for (int64_t i = 0; i < objects->count && !status; i++) {
+            key_make(s3, step, objects->list[i].name, key);
+            if (ckpt_describes(objects->list[i].name) == describes)
+                status = object_delete(s3, key, error);
+        }
+    return status;
+}
+
+static int take_away(struct ls_place *place, int64_t step, struct ls_error *error)
+{
     struct objects objects;
     int status = objects_list(place->s3, step, &objects, error);
-    for (int describes = 1; describes >= 0; describes--)
-        for (int64_t i = 0; i < objects.count && !status; i++) {
-            key_make(place->s3, step, objects.list[i].name, key);
-            if (ckpt_describes(objects.list[i].name) == describes)
-                status = object_delete(place->s3, key, error);
-        }
+    status = status ? status : objects_delete(place->s3, step, &objects, error);
     objects_release(&objects);
     return status;
 }
 
-/* *same: a whole copy with this manifest is there. */
-static int look(struct ls_place *place, const struct ls_held *held, bool *same,
-                struct ls_error *error)
+/* *same: a whole copy with this manifest is among the objects. */
+static int look(struct ls_place *place, const struct ls_held *held, const struct objects *objects,
+                bool *same, struct ls_error *error)
 {
     char key[KEY_BYTES];
     const struct held_file *last = &held->files[held->count - 1];
+    bool there = false;
     *same = false;
+    for (int64_t i = 0; i < objects->count; i++)
+        there |= !strcmp(objects->list[i].name, last->name) && objects->list[i].size == last->size;
+    if (!there)
+        return LS_OK;
     char *mine = malloc(last->size + 1);
     if (!mine)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to compare it", last->name);
     key_make(place->s3, held->step, last->name, key);
-    struct ls_http_request head = {
-        .method = "HEAD", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
     struct ls_http_request get = {.method = "GET", .key = key, .query = "", .limit = last->size};
-    int status = ls_http_send(place->s3->server, &head, error);
-    if (!status && head.code != 404 && head.length == last->size) {
-        status = held_read(held, last, 0, mine, last->size, error);
-        status = status ? status : ls_http_send(place->s3->server, &get, error);
-        *same = !status && get.bytes == last->size && !memcmp(get.text, mine, get.bytes);
-    }
-    ls_http_request_release(&head);
+    int status = held_read(held, last, 0, mine, last->size, error);
+    status = status ? status : ls_http_send(place->s3->server, &get, error);
+    *same = !status && get.bytes == last->size && !memcmp(get.text, mine, get.bytes);
     ls_http_request_release(&get);
     free(mine);
     return status;
@@ -348,11 +355,15 @@ static int look(struct ls_place *place, const struct ls_held *held, bool *same,
 static int put(struct ls_place *place, const struct ls_held *held, uint64_t *bytes,
                struct ls_error *error)
 {
-    bool same;
-    int status = look(place, held, &same, error);
+    bool same = false;
+    struct objects objects;
+    int status = objects_list(place->s3, held->step, &objects, error);
+    status = status ? status : look(place, held, &objects, &same, error);
+    if (!status && !same)
+        status = objects_delete(place->s3, held->step, &objects, error); /* what is there of it */
+    objects_release(&objects);
     if (status || same)
         return status;
-    status = take_away(place, held->step, error); /* what is there of it */
     for (int64_t i = 0; i < held->count && !status; i++) {
         status = file_put(place, held, &held->files[i], error);
         *bytes += held->files[i].size;

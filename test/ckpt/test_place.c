@@ -272,6 +272,30 @@ CASE_WITH(test_directory_of_which_each_call_fails, setup, teardown)
     ls_place_close(place);
 }
 
+/* A list of what is there of the step, and what its bytes need. The same copy again: the list, of
+ * two objects a page here, and the manifest. */
+CASE_WITH(test_how_many_requests_a_copy_takes, setup, teardown)
+{
+    struct ls_place *place = place_open(BUCKET, NULL);
+    struct ls_held *held;
+    struct ls_error error = {0};
+    int expected = 1;
+    checkpoint_make(*state, 1);
+    assert_ok(ls_held_open(&held, step_path(*state, 1), &error), error);
+    for (int64_t i = 0; i < held->count; i++)
+        expected += held->files[i].size <= PART_BYTES
+                        ? 1
+                        : 2 + (int)ls_ceil_div((int64_t)held->files[i].size, PART_BYTES);
+    ls_held_close(held);
+    s3_server_fail(server, S3_SOUND, 0, false);
+    put_good(place, *state, 1);
+    assert_int_equal(s3_server_requests(server), expected);
+    s3_server_fail(server, S3_SOUND, 0, false);
+    put_good(place, *state, 1);
+    assert_int_equal(s3_server_requests(server), (FILES + 1) / 2 + 1);
+    ls_place_close(place);
+}
+
 /* Any request fails once: it is made again, and nothing is left of the first try. */
 CASE_WITH(test_each_request_fails_once, setup, teardown)
 {
