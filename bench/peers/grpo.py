@@ -2,16 +2,17 @@
 """GRPO beside TRL with transformers: tokens a second of rollout and update.
 
     bench/peers/grpo.py [--n 8] [--prompts 4] [--tokens 64] [--steps 3] [--rounds 3] [--threads 2]
-                      [--layers 4] [--channels 256] [--keys "parallel.dp=2 parallel.threads=1"]
+                      [--layers 4] [--channels 256] [--keys "parallel.dp=2 parallel.threads=1"]...
+                      [--alone]
 
 A GPT-2 with random weights is written as a folder. Both programs start from it with the same
 prompts (ids), as many texts of each, as many drawn tokens in each text (nothing ends a text), one
 update a batch, AdamW, gradients clipped to norm 1, float32, two threads. Lockstep runs
 lockstep.rl.GRPO, its two threads as two ranks unless --keys say otherwise; TRL its GRPOTrainer on
-the CPU, which generates with transformers. The programs
-run in turns, round by round; printed are the medians of all steps but each round's first. `rollout`
-is generation with rewards; `update` is the rest of the step. Rewards are the same function of the
-texts' tokens.
+the CPU, which generates with transformers. With --alone TRL does not run; several --keys are
+several runs of Lockstep. All run in turns, round by round; printed are the medians of all steps
+but each round's first. `rollout` is generation with rewards; `update` is the rest of the step.
+Rewards are the same function of the texts' tokens.
 
 Needs numpy; TRL's side needs torch, transformers, datasets and trl in --python, and is said to be
 missing where it is.
@@ -52,7 +53,7 @@ def lockstep(o):
             "batch.global": o.n * o.prompts, "data.sequence": PROMPT + o.tokens,
             "optim.lr": 1e-5, "optim.schedule": "constant", "numerics.precision": "fp32",
             "log.progress": "off",
-            **{key: int(value) for key, value in (pair.split("=") for pair in o.keys.split())}}
+            **{key: int(value) for key, value in (pair.split("=") for pair in o.keys[-1].split())}}
     with ls.Run(keys, progress=False) as run:
         loop = ls.rl.GRPO(run, prompts_make(o.prompts), lambda _, texts: [worth(t) for t in texts],
                           n=o.n, max_tokens=o.tokens, ends=[])
@@ -131,10 +132,10 @@ def folder_write(folder, o):
         embd_pdrop=0.0, attn_pdrop=0.0)).save_pretrained(folder)
 
 
-def asked(o, side, folder, python):
+def asked(o, side, folder, python, keys=""):
     with tempfile.TemporaryDirectory() as out:
         done = subprocess.run(
-            [python, __file__, *sys.argv[1:], "--side", side, "--folder", folder,
+            [python, __file__, *sys.argv[1:], "--side", side, "--keys", keys, "--folder", folder,
              "--out", os.path.join(out, "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": str(o.threads),
                                          "TOKENIZERS_PARALLELISM": "false"})
@@ -150,8 +151,8 @@ def main():
     for name, value in (("n", 8), ("prompts", 4), ("tokens", 64), ("steps", 3), ("rounds", 3),
                         ("threads", 2), ("layers", 4), ("channels", 256)):
         parser.add_argument(f"--{name}", default=value, type=int)
-    parser.add_argument("--keys", default="parallel.dp=2 parallel.threads=1",
-                        help="of Lockstep's run")
+    parser.add_argument("--keys", action="append", help="of a run of Lockstep's")
+    parser.add_argument("--alone", action="store_true", help="Lockstep's runs alone")
     parser.add_argument("--python", default=sys.executable, help="has torch, transformers and trl")
     for name in ("side", "folder", "out"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
@@ -163,24 +164,30 @@ def main():
         wrote = asked(o, "write", os.path.join(folder, "model"), o.python)
         if isinstance(wrote, str):
             sys.exit(f"--python {o.python}: {wrote}: expected torch and transformers there")
-        results, missing = {"lockstep": [], "trl": []}, {}
+        runs = [("lockstep", sys.executable, keys)
+                for keys in o.keys or ["parallel.dp=2 parallel.threads=1"]]
+        runs += [] if o.alone else [("trl", o.python, "")]
+        results, missing = {run: [] for run in runs}, {}
         for _ in range(o.rounds):
-            for side, python in (("lockstep", sys.executable), ("trl", o.python)):
-                found = missing.get(side) or asked(o, side, os.path.join(folder, "model"), python)
+            for run in runs:
+                side, python, keys = run
+                found = missing.get(run) or asked(o, side, os.path.join(folder, "model"), python,
+                                                  keys)
                 if isinstance(found, str):
-                    missing[side] = found
+                    missing[run] = found
                 else:
-                    results[side] += found["steps"]
+                    results[run] += found["steps"]
                     tokens = found["tokens"]
     print(f"{o.prompts} prompts x {o.n} texts, {tokens} drawn tokens a step, {o.threads} threads")
-    for side, steps in results.items():
-        if side in missing:
-            print(f"{side:9} missing: {missing[side]}")
+    for run, steps in results.items():
+        side, _, keys = run
+        if run in missing:
+            print(f"{side:9} missing: {missing[run]}")
             continue
         roll, update = (statistics.median(part) for part in zip(*steps))
         print(f"{side:9} rollout {tokens / roll:8.0f} tokens/s   update {tokens / update:8.0f} "
               f"tokens/s   both {tokens / (roll + update):8.0f} tokens/s   rollout "
-              f"{roll / (roll + update):4.0%} of the time")
+              f"{roll / (roll + update):4.0%} of the time   {keys}".rstrip())
     return None
 
 
