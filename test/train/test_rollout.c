@@ -307,7 +307,7 @@ CASE(test_every_pair_has_the_bits_of_one_rank)
         for (int l = 0; l < count; l++) {
             struct ls_error error = {0};
             struct ls_layout layout;
-            if (!check_pair(recipe, l, RECIPES))
+            if (!check_pair(recipe, l, 3 * RECIPES))
                 continue;
             struct job job = {.config = config_make(*state, recipe, layouts[l]),
                               .reference = one_rank(*state, recipe)};

@@ -327,7 +327,7 @@ CASE(test_killed_before_any_call)
     static const int tried[] = {0, 5};
     int trials = 0;
     for (int m = 0; m < 2; m++)
-        for (int at = 1;; at += check_every(43, 31)) {
+        for (int at = 1;; at += check_every(43, 41)) {
             const struct mode *mode = &modes[tried[m]];
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
@@ -445,7 +445,7 @@ CASE(test_killed_before_any_call_to_the_disk)
     static const char *const below[] = {"run/checkpoints", "run/workers"};
     int trials[2] = {0};
     for (int b = 0; b < 2; b++)
-        for (int at = 1;; at += check_every(19, 13)) {
+        for (int at = 1;; at += check_every(53, 47)) {
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, below[b]));
             strikes_at = at;
@@ -458,6 +458,7 @@ CASE(test_killed_before_any_call_to_the_disk)
             if (is_lost(&modes[0], at % 2 ? "parallel.workers=1" : "parallel.workers=2"))
                 fail_msg("%s: killed before call %d", below[b], at);
         }
+    print_message("killed %d and %d times\n", trials[0], trials[1]);
     assert_true(trials[0] > 2 && trials[1] > 4);
 }
 
