@@ -89,6 +89,9 @@ static const char *const features[] = {
     "checkpoint.also=@/also#",
     "eval.every=2",
     "sample.every=2 data.train=@/some_train data.valid= model.vocab=260",
+    "rollout.dp=1",
+    "rollout.pp=1",
+    "rollout.tp=1",
     "check.replay=1 parallel.dp=2",
     "log.drift_every=2 parallel.dp=2",
 };
@@ -155,6 +158,9 @@ static const struct {
     {"batch.rampup_start=1", SERVERS},
     {"parallel.servers=1", 3},
     {"parallel.auto=true", ALL},
+    {"rollout.dp=1", ALL},
+    {"rollout.pp=1", ALL},
+    {"rollout.tp=1", ALL},
     {"memory.offload.gradients=host", SERVERS},
     {"memory.offload.gradients=file", SERVERS},
 };
