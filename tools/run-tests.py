@@ -265,7 +265,9 @@ class Run:
 def report(program):
     if program.word == "FAIL":
         print(f"FAIL  {program.name}: exit code {program.code}", flush=True)
-        lines = program.output.splitlines()[-60:] + program.why.splitlines()
+        passed = re.compile(r"\[ RUN      \]|\[       OK \]")
+        lines = [line for line in program.output.splitlines() if not passed.match(line)]
+        lines = lines[-60:] + program.why.splitlines()
         print("\n".join("      " + line for line in lines), flush=True)
         return
     cases = re.findall(r"^\[  PASSED  \] (\d+) test", program.output, re.MULTILINE)

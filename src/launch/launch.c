@@ -15,7 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRY_S_MAX = 30, WAIT_MS = 50, LOST_MS = 5, BUSY_S = 30, BUSY_PAUSE_S = 10, END_S = 60 };
+enum {
+    TRY_S_MIN = 2,
+    TRY_S_MAX = 30,
+    WAIT_MS = 50,
+    LOST_MS = 5,
+    BUSY_S = 30,
+    BUSY_PAUSE_S = 10,
+    END_S = 60
+};
 
 struct launcher {
     const struct ls_launch *launch;
@@ -608,7 +616,7 @@ static int hosts_open(struct launcher *l, struct ls_error *error)
         status = launch_hosts_slurm(&l->hosts, error);
     else
         status = launch_hosts_here(&l->hosts, (int)ranks, error);
-    l->hosts.limit_s = limit_s > 0 && limit_s < TRY_S_MAX ? limit_s : TRY_S_MAX;
+    l->hosts.limit_s = limit_s > 0 ? fmax(TRY_S_MIN, fmin(limit_s, TRY_S_MAX)) : TRY_S_MAX;
     l->hosts.pause_s = l->config->launch.pause_s;
     l->changed = calloc((size_t)ls_max(l->hosts.count, 1), sizeof *l->changed);
     return status || l->changed ? status : ls_no_memory(error, "for hosts");
