@@ -326,6 +326,8 @@ int cmd_layout(const struct cmd_args *args, struct ls_error *error)
     int status = ranks_config(&config, NULL, args->word, args->words, error);
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
+    if (!status)
+        status = ls_config_rollout_check(&config, ls_config_ranks(&config), error);
     if (!status && cmd_args_given(args, "--check"))
         status = check(&config, &layout, error);
     else if (!status)

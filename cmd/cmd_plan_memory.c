@@ -356,6 +356,8 @@ int cmd_plan_memory(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
     if (!status)
+        status = ls_config_rollout_check(&config, ls_config_ranks(&config), error);
+    if (!status)
         status = show(&shown, args, error);
     free(shown.kinds);
     return status;

@@ -428,8 +428,7 @@ bool ls_config_axis_given(const struct ls_config *config);
  * where the key was given, and end with the nearest layout that works: "near" is few keys changed,
  * by small factors, over the same number of ranks where world says how many. It is judged like the
  * refused one, with all other keys as they are. A text that names none says why. Searching takes
- * time: with error NULL there is none. LS_EDATA and LS_EIO of a schedule's file. A layout of group
- * rollout that is not admitted over the same ranks is LS_ELAYOUT too. */
+ * time: with error NULL there is none. LS_EDATA and LS_EIO of a schedule's file. */
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
                      struct ls_error *error);
 /* Every layout key has its default again: one rank. */
@@ -437,9 +436,12 @@ void ls_config_layout_reset(struct ls_config *config);
 /* A layout that takes no step: micro-batches of some rows, one on each rank. */
 void ls_config_forward(struct ls_config *config);
 /* False if no key of group rollout is set: the run generates in its own layout. Otherwise *out is
- * the configuration of its rollouts: the layout of that group over config's ranks, which
- * ls_config_layout has found to be admitted. */
+ * the configuration of its rollouts: the layout of that group over config's ranks. */
 bool ls_config_rollout(const struct ls_config *config, struct ls_config *out);
+/* LS_ELAYOUT if group rollout has a layout that is not admitted over all ranks of the run, with the
+ * nearest that works. Only who generates in it, or plans that, asks: others take no notice of the
+ * group, so a run that had one goes on, and is read, in any layout. */
+int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struct ls_error *error);
 /* The layout keys that are not as they are in `one`, as one writes them on a command line:
  * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" if none is. one NULL: those of group
  * parallel and batch.micro that are not the default, threads left out. */

@@ -256,7 +256,7 @@ static void rollout_suggest(const struct ls_config *config, int64_t ranks, struc
                         (long)best.pp, (long)best.dp, (long)best.tp);
 }
 
-static int rollout_check(const struct ls_config *config, int64_t ranks, struct ls_error *error)
+int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struct ls_error *error)
 {
     const char *name;
     int status = rollout_admit(config, ranks, &name, error);
@@ -279,7 +279,7 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
         config_suggest(config, config, world, error);
     if (reads)
         ls_schedule_release(&table);
-    return status ? status : rollout_check(config, ls_config_groups(config) * layout->ranks, error);
+    return status;
 }
 
 bool ls_config_axis_given(const struct ls_config *config)

@@ -133,7 +133,7 @@ int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *lay
     struct ls_params params = {0};
     struct rollout_moves moves;
     *bytes = 0;
-    if (!ls_config_rollout(config, &own))
+    if (!ls_config_rollout(config, &own) || ls_config_rollout_check(config, layout->ranks, NULL))
         return LS_OK;
     int status = ls_config_layout(&own, 0, &there, error);
     if (!status)

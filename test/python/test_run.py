@@ -904,3 +904,24 @@ def test_the_memory_of_a_rollout_is_planned(recipe):
         pass
     with pytest.raises(ls.LayoutError, match="memory.device_budget.*rank would take"):
         ls.Run(recipe, {**keys, "rollout.dp": 2}, progress=False)
+
+
+def test_who_does_not_generate_takes_no_notice_of_rollouts(recipe):
+    """Commands, models and other layouts of a run that had some."""
+    program = os.environ.get("LOCKSTEP") or str(_where.program())
+    keys = {"parallel.dp": 2, "parallel.zero": 3, "rollout.tp": 2, "train.save_every": 2}
+    with ls.Run(recipe, keys, progress=False) as run:
+        list(run)
+        found, out, scored = run.hash(), run.out, run.logprobs([[1, 2, 3]])
+    for layout in ({}, {"parallel.tp": 4}):
+        with ls.Model(out, layout) as model:
+            np.testing.assert_array_equal(model.logprobs([[1, 2, 3]]), scored)
+    assert ls.audit(out, {"parallel.dp": 1}, steps=(3, 4)).equal
+    assert ls.verify(recipe, keys, layouts=2, ranks=2, steps=1)
+    for words in (["eval", out], ["generate", out, "--prompt", "1", "--tokens", "1"],
+                  ["train", f"{out}/config.yaml", "train.resume=auto", "parallel.dp=1",
+                   "parallel.zero=0"]):
+        told = subprocess.run([program, *words], capture_output=True, text=True, check=False,
+                              errors="replace")
+        assert told.returncode == 0, told.stderr
+    assert found in told.stdout

@@ -89,9 +89,6 @@ static const char *const features[] = {
     "checkpoint.also=@/also#",
     "eval.every=2",
     "sample.every=2 data.train=@/some_train data.valid= model.vocab=260",
-    "rollout.dp=1",
-    "rollout.pp=1",
-    "rollout.tp=1",
     "check.replay=1 parallel.dp=2",
     "log.drift_every=2 parallel.dp=2",
 };
@@ -126,6 +123,7 @@ static const char *const others[][2] = {
     {"model.", "workers never look into a model: its shapes are compared in test/invariance"},
     {"async.", "that is the modes; test_workers and test_server have its other keys"},
     {"launch.", "of the program that starts jobs"},
+    {"rollout.", "who generates asks for it, and no worker does (test/python/test_run.py)"},
     {"data.train data.valid data.changed data.tokenizer data.cache.dir data.cache.size "
      "data.sequence data.seed batch.global",
      "the same to every mode, and what all runs here have"},
@@ -158,9 +156,6 @@ static const struct {
     {"batch.rampup_start=1", SERVERS},
     {"parallel.servers=1", 3},
     {"parallel.auto=true", ALL},
-    {"rollout.dp=1", ALL},
-    {"rollout.pp=1", ALL},
-    {"rollout.tp=1", ALL},
     {"memory.offload.gradients=host", SERVERS},
     {"memory.offload.gradients=file", SERVERS},
 };

@@ -39,7 +39,8 @@ int ls_rollout_refresh(struct ls_rollout *rollout, struct ls_error *error);
 struct ls_runner *ls_rollout_runner(struct ls_rollout *rollout);
 
 /* Local, pure arithmetic. What ls_rollout_new takes on a rank for weights, and for what they pass
- * through: 0 if group rollout of config is not set. layout is config's. LS_ENOMEM. */
+ * through: 0 if group rollout of config is not set, or not admitted. layout is config's.
+ * LS_ENOMEM. */
 int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                      size_t *bytes, struct ls_error *error);
 
