@@ -459,7 +459,7 @@ CASE(test_killed_before_any_call_to_the_disk)
                 fail_msg("%s: killed before call %d", below[b], at);
         }
     print_message("killed %d and %d times\n", trials[0], trials[1]);
-    assert_true(trials[0] > 2 && trials[1] > 4);
+    assert_true(trials[0] > 0 && trials[1] > 1);
 }
 
 /* A call of the checkpoint of step 3 fails: nothing is left of that, and the next one follows. If
