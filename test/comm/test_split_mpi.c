@@ -88,27 +88,27 @@ CASE(test_a_process_that_is_stopped_within_mpi_is_named)
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
-/* Nothing is timed out. mpirun ends with 0 where it was told that a rank may die. */
+/* Nothing is timed out. Told that a rank may die, mpirun may end with 0, and does not always say
+ * that another called MPI_Abort. */
 CASE(test_who_outlives_a_rank_does_not_wait_for_it_within_mpi)
 {
-    char code[32], text[64];
+    char text[64];
     mpirun_or_skip();
     if (system("mpirun --version | grep -q 'Open MPI'")) {
         print_message("another MPI than Open MPI ends all ranks: skipped\n");
         skip();
     }
     mpirun_survives();
-    snprintf(code, sizeof code, "errorcode %d", EXIT_LATE);
     for (int rank = 0; rank < RANKS; rank++)
         for (int place = IN_SPLIT; place <= IN_DUP; place++) {
             int status = job_run(rank, place, SIGKILL, 0);
             snprintf(text, sizeof text, "is not made: the process of rank %d", rank);
-            if (!strstr(output, code) || !strstr(output, text))
+            if (!strstr(output, text))
                 fail_msg("rank %d, place %d: the job ended with %d; it said:\n%s", rank, place,
                          status, output);
         }
     assert_int_equal(job_run(-1, NOWHERE, SIGKILL, 0), 0);
-    assert_null(strstr(output, code));
+    assert_null(strstr(output, " says: "));
 }
 
 int main(int argc, char **argv)
