@@ -48,6 +48,10 @@ static void on_log(void *user, enum ls_log_level level, const char *line)
 static int words_check(const struct cmd_args *args, struct ls_error *error)
 {
     struct stat file;
+    if (args->words && strcmp(args->word[0], "train") == 0 && stat("train", &file))
+        return ls_error_set(error, LS_ECONFIG,
+                            "launch trains already: leave the word train out, as in `lockstep "
+                            "launch --ranks 2 RUN.yaml`");
     for (int i = 0; i < args->words; i++)
         if (!strchr(args->word[i], '=') && !stat(args->word[i], &file) && !S_ISREG(file.st_mode))
             return ls_error_set(error, LS_ECONFIG,

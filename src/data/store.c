@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 struct file {
     char *path;
@@ -185,8 +187,12 @@ static int open_llmc(const struct opening *o, const char *path, struct ls_error 
 static int absent(const char *name, struct ls_error *error)
 {
     static const char *const endings[] = {".bin", ".idx", NULL};
-    char hint[512] = "";
-    if (!ls_url_is(name))
+    char hint[512] = "", prepared[PATH_MAX];
+    struct stat found;
+    snprintf(prepared, sizeof prepared, "%s_train.idx", name);
+    if (!ls_url_is(name) && stat(prepared, &found) == 0) /* as `data prepare` names them */
+        snprintf(hint, sizeof hint, "; did you mean %.300s_train?", name);
+    else if (!ls_url_is(name))
         ls_path_hint(name, endings, hint, sizeof hint);
     int status =
         ls_error_errno(error, ENOENT, "neither %.300s.bin with its .idx nor %.300s", name, name);

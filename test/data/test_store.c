@@ -320,6 +320,9 @@ CASE(test_broken_llmc_and_others)
     assert_int_equal(open_fails(support_path("empty.bin"), &error), LS_EDATA);
     assert_int_equal(open_fails(support_path("absent"), &error), LS_EIO);
     assert_text_contains(error.text, "absent");
+    scratch_write(support_path("made_train.idx"), "", 0);
+    assert_int_equal(open_fails(support_path("made"), &error), LS_EIO);
+    assert_text_contains(error.text, "made_train?");
     assert_int_equal(open_fails("", &error), LS_EINVAL);
     snprintf(spec, sizeof spec, "u16:%s,", support_path("odd.bin"));
     scratch_write(support_path("odd.bin"), "abcd", 4);

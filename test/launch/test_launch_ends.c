@@ -919,6 +919,7 @@ CASE(test_bad_input)
     } bad[] = {
         {"launch", "expected a configuration: lockstep launch RUN.yaml", 2},
         {"launch none.yaml", "none.yaml", 16},
+        {"launch train none.yaml", "leave the word train out", 2},
         {"launch /dev/null", "/dev/null is no regular file", 2},
         {"launch --ranks 0 " LAUNCHED_KEYS, "--ranks = 0: expected", 2},
         {"launch --ranks 2 --hosts hosts " LAUNCHED_KEYS, "give one of them", 2},
