@@ -51,14 +51,30 @@ void ls_config_where(const struct ls_config *config, const char *name, char *tex
                  origin->line == LS_CONFIG_FROM_OVERRIDE ? "command line" : "default");
 }
 
+/* What follows value: of a message about a text that begins with the text, such as "runs/x: no such
+ * run" or "tokenizer "x": ...", the rest. */
+static const char *behind_value(const struct ls_config *config, const struct ls_config_key *key,
+                                const char *what)
+{
+    char quoted[LS_CONFIG_TEXT_BYTES + 32];
+    const char *value = config_is_text(key) ? config_slot_const(config, key) : "";
+    size_t length = strlen(value);
+    if (*value && !strncmp(what, value, length) && !strncmp(what + length, ": ", 2))
+        return what + length + 2;
+    size_t said = (size_t)snprintf(quoted, sizeof quoted, "tokenizer \"%s\": ", value);
+    return *value && !strncmp(what, quoted, said) ? what + said : what;
+}
+
 int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
 {
     char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[768];
     LS_FORMAT(what, format);
     ls_config_where(config, name, where, sizeof where);
-    ls_config_value(config, ls_config_key_of(name), value, sizeof value);
-    return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value, what);
+    const struct ls_config_key *key = ls_config_key_of(name);
+    ls_config_value(config, key, value, sizeof value);
+    return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value,
+                        behind_value(config, key, what));
 }
 
 int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error)

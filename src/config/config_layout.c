@@ -91,9 +91,8 @@ static int keys_check(const struct ls_config *config, struct ls_error *error)
                           "with async.mode = server");
     }
     if (ls_config_workers(config) % keys->workers)
-        return REJECT(LS_ELAYOUT, "parallel.workers",
-                      "expected a divisor of the %s that are trained (async.workers)",
-                      ls_counted(ls_config_workers(config), "worker").text);
+        return REJECT(LS_ELAYOUT, "parallel.workers", "expected a divisor of async.workers = %lld",
+                      (long long)ls_config_workers(config));
     if (keys->servers > 0 && config->async.mode != LS_CONFIG_SERVER)
         return REJECT(LS_ELAYOUT, "parallel.servers", "expected 0 without async.mode = server");
     if (keys->servers > 0 && keys->workers != config->async.workers)

@@ -188,8 +188,10 @@ static void loose_add(struct search *s, const struct ls_config_key *key)
     *loose = (struct loose){.key = key};
     if (!strcmp(key->name, "batch.micro"))
         micro_add(loose, s->base.batch.micro, s->base.numerics.leaf_sequences);
-    if (!strcmp(key->name, "memory.recompute")) /* the first policy, of all stages */
+    if (!strcmp(key->name, "memory.recompute")) { /* the first policy, of all stages */
         value_add(loose, strcspn(recompute, "@;"), recompute);
+        value_add(loose, 4, "full");
+    }
     if (!strncmp(key->name, "memory.offload.", 15) && key->type == LS_CONFIG_WORD)
         value_add(loose, 4, "host");
     value_add(loose, strlen(key->initial), key->initial);

@@ -17,7 +17,7 @@ static int refuse_unused(const struct ls_config *config, const struct ls_config_
     if (config_is_initial(config, key))
         return LS_OK;
     return REJECT(key->name, "has no meaning with %s: remove it (its default is %s)", because,
-                  key->initial);
+                  *key->initial ? key->initial : "empty");
 }
 
 /* Keys of kinds of steps that the model's family has none of. */

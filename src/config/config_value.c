@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void *config_slot(struct ls_config *config, const struct ls_config_key *key)
 {
@@ -311,7 +312,7 @@ static const struct {
 } meant[] = {
     {"fp16", "float16|half|16"},         {"bf16", "bfloat16|bfloat"},
     {"fp32", "float32|float|single|32"}, {"true", "True|yes|on|1"},
-    {"false", "False|no|off|none|0"},    {"auto", "true|True|yes|on|1"},
+    {"false", "False|no|off|none|0"},    {"auto", "true|True|yes|on|1|last|latest|newest"},
     {"never", "false|no|off|none|0"},    {"off", "false|no|none|0"},
 };
 
@@ -354,8 +355,9 @@ bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *te
                      char *why, size_t bytes)
 {
     bool good = false;
-    /* train.resume=true, as other programs have it, is no path. */
-    const char *resume = strcmp(key->name, "train.resume") ? NULL : word_meant(resume_words, text);
+    /* train.resume=true or last, as other programs have it, is no path, unless it is there. */
+    bool names = !strcmp(key->name, "train.resume") && access(text, F_OK) != 0;
+    const char *resume = names ? word_meant(resume_words, text) : NULL;
     if (resume) {
         snprintf(why, bytes, "auto, never or the path of a checkpoint or a run%s",
                  ls_meant(resume, "").text);

@@ -118,6 +118,15 @@ static int read_blend(struct reader *reader, struct ls_yaml_place key_at, int in
     return status;
 }
 
+static int no_value(struct reader *reader, int index)
+{
+    const struct ls_config_key *key = &ls_config_keys(NULL)[index];
+    char what[200];
+    snprintf(what, sizeof what, "%s: expected one value, not a list or a map%s", key->name,
+             config_is_text(key) ? "; a list is a text with commas between: a,b" : "");
+    return fail(reader, ls_yaml_at(&reader->yaml), what);
+}
+
 static int read_value(void *user, struct ls_yaml_place at, const char *name, const char *key)
 {
     struct reader *reader = user;
@@ -131,9 +140,7 @@ static int read_value(void *user, struct ls_yaml_place at, const char *name, con
         ls_config_keys(NULL)[index].type == LS_CONFIG_BLEND)
         return read_blend(reader, at, index);
     if (reader->yaml.event->type != FYET_MAPPING_START || group < 0)
-        return index < 0 ? unknown_group(reader, at, name)
-                         : fail(reader, ls_yaml_at(&reader->yaml),
-                                "expected one value, not a list or a map");
+        return index < 0 ? unknown_group(reader, at, name) : no_value(reader, index);
     snprintf(prefix, sizeof prefix, "%s.", name);
     int status = ls_yaml_once(&reader->yaml, &reader->seen_group[group], at, name);
     return status ? status : ls_yaml_map(&reader->yaml, prefix, read_value, reader);

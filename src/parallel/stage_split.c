@@ -146,28 +146,26 @@ int ls_stage_split_parse(const char *text, int64_t layers, int64_t stages, int64
         }
         if (!ok || end < begin || (*at && *at != ','))
             return ls_error_set(error, LS_ELAYOUT,
-                                "split \"%.200s\": part %lld, \"%.40s\": expected the first and "
-                                "the last layer of a stage, such as 0-5, of layers 0 to %lld",
-                                text, (long long)s + 1, part, (long long)layers - 1);
+                                "part %lld, \"%.40s\": expected the first and the last layer of a "
+                                "stage, such as 0-5, of layers 0 to %lld",
+                                (long long)s + 1, part, (long long)layers - 1);
         if (begin != next)
             return ls_error_set(error, LS_ELAYOUT,
-                                "split \"%.200s\": part %lld begins at layer %lld, expected %lld: "
-                                "stages follow each other without gap or overlap",
-                                text, (long long)s + 1, (long long)begin, (long long)next);
+                                "part %lld begins at layer %lld, expected %lld: stages follow each "
+                                "other without gap or overlap",
+                                (long long)s + 1, (long long)begin, (long long)next);
         first[s] = begin;
         next = end + 1;
         bool last = s + 1 == stages;
         if (last != (*at == '\0'))
-            return ls_error_set(
-                error, LS_ELAYOUT,
-                "split \"%.200s\" has %s than %lld parts, which is one for each stage", text,
-                last ? "more" : "fewer", (long long)stages);
+            return ls_error_set(error, LS_ELAYOUT,
+                                "it has %s than %lld parts, which is one for each stage",
+                                last ? "more" : "fewer", (long long)stages);
         at += !last;
     }
     first[stages] = next;
     if (next != layers)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "split \"%.200s\" ends at layer %lld, and the last is %lld", text,
+        return ls_error_set(error, LS_ELAYOUT, "it ends at layer %lld, and the last is %lld",
                             (long long)next - 1, (long long)layers - 1);
     return LS_OK;
 }

@@ -195,6 +195,7 @@ CASE(test_what_was_meant)
     expect_refused("train: {resume: true}\n", "expected auto, never or the path of a",
                    "; did you mean auto?", NULL);
     expect_refused("train: {resume: no}\n", "; did you mean never?", NULL);
+    expect_refused("train: {resume: last}\n", "; did you mean auto?", NULL);
     expect_refused("numerics: {precision: float16}\n", "; did you mean fp16?", NULL);
     expect_refused("numerics: {precision: bfloat16}\n", "; did you mean bf16?", NULL);
     expect_refused("data: {shuffle: yes}\n", "true or false; did you mean true?", NULL);
@@ -213,6 +214,57 @@ CASE(test_what_was_meant)
     struct ls_error error = {0};
     load(&config, "optim: {name: muon}\n", &error);
     assert_null(strstr(error.text, "did you mean"));
+}
+
+/* What refuses a value often begins with it, as the key's place ends: it is said once. */
+CASE(test_a_value_is_said_once)
+{
+    enum { VALUES = 2 };
+    static const char *const values[VALUES] = {"nowhere/at/all", "7-3"};
+    int refused = 0;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        for (int i = 0; i < VALUES && config_is_text(key); i++) {
+            struct ls_config config;
+            struct ls_error error = {0};
+            struct ls_tokenizer *tokenizer = NULL;
+            struct ls_layout layout;
+            char text[400];
+            snprintf(text, sizeof text, TINY "data.sequence: 64\n%s: %s\n", key->name, values[i]);
+            int status = load_and_resolve(&config, text, &error);
+            status = status ? status : ls_config_tokenizer(&config, &tokenizer, &error);
+            status = status ? status : ls_config_layout(&config, 0, &layout, &error);
+            ls_tokenizer_free(tokenizer);
+            char twice[3][200];
+            refused += status != LS_OK;
+            snprintf(twice[0], sizeof twice[0], "= \"%s\": %s: ", values[i], values[i]);
+            snprintf(twice[1], sizeof twice[1], "= %s: %s: ", values[i], values[i]);
+            snprintf(twice[2], sizeof twice[2], "tokenizer \"%s\": ", values[i]);
+            for (int k = 0; k < 3; k++)
+                if (status && strstr(error.text, twice[k]))
+                    fail_msg("%s", error.text);
+        }
+    }
+    assert_true(refused >= 10);
+}
+
+CASE(test_only_the_value_is_left_out)
+{
+    static const struct {
+        const char *what, *said;
+    } cases[] = {{"a/b: no such folder", "= \"a/b\": no such folder"},
+                 {"tokenizer \"a/b\": none", "= \"a/b\": none"},
+                 {"a/b/c: none", "= \"a/b\": a/b/c: none"},
+                 {"a/b", "= \"a/b\": a/b"},
+                 {"tokenizer \"a\": none", "= \"a/b\": tokenizer \"a\": none"}};
+    struct ls_config config;
+    struct ls_error error = {0};
+    assert_ok(load(&config, "data.tokenizer: a/b\n", &error), error);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ls_config_reject(&config, LS_EDATA, "data.tokenizer", &error, "%s", cases[i].what);
+        assert_non_null(strstr(error.text, cases[i].said));
+        assert_string_equal(strstr(error.text, "= "), cases[i].said);
+    }
+    expect_refused(TINY "async.follow: x\n", "its default is empty", NULL);
 }
 
 /* A size has a unit, decimal or binary, with a space before it or without, and is written so that
@@ -313,7 +365,10 @@ CASE(test_bad_keys_and_values_name_their_place)
     expect_refused("optim: {name: adam}\n", "did you mean adamw?", NULL);
     expect_refused("optim: 3\n", "optim is a group", NULL);
     expect_refused("optim: {lr: [1, 2]}\n", "expected one value", NULL);
-    expect_refused("optim: {lr: {a: 1}}\n", "expected one value", NULL);
+    expect_refused("optim: {lr: {a: 1}}\n", "optim.lr: expected one value, not a list or a map",
+                   NULL);
+    expect_refused("data: {train: [a, b]}\n", "data.train: expected one value",
+                   "with commas between: a,b", NULL);
     expect_refused("optim: [lr]\n", "optim", NULL);
     expect_refused("- optim\n", "run.yaml:1:1", "group:", NULL);
     expect_refused("just text\n", "run.yaml:1:1", NULL);
