@@ -6,6 +6,7 @@
 #include <lockstep/base/version.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -94,6 +95,16 @@ static int dispatch(int argc, char **argv)
     return unknown_command(family ? both : first);
 }
 
+/* Where a standard stream is closed (>&-), the next file that is opened has its number, and what is
+ * printed goes into that file. So the numbers are taken, in the mode in which they fail as before.
+ */
+static void closed_streams_take(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 /* Whether standard output is a pipe that nobody reads: its reader had enough. */
 static bool reader_gone(void)
 {
@@ -103,6 +114,7 @@ static bool reader_gone(void)
 
 int main(int argc, char **argv)
 {
+    closed_streams_take();
     /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
     signal(SIGXFSZ, SIG_IGN);
     /* Whoever read the output is gone (lockstep train ... | head): the command goes on without
@@ -119,8 +131,10 @@ int main(int argc, char **argv)
     int code = dispatch(argc, argv);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_gone()) {
+        static const char what[] = "lockstep: cannot write the output";
+        /* An earlier write failed, and nobody kept why. */
         int status =
-            ls_error_errno(&error, errno ? errno : EIO, "lockstep: cannot write the output");
+            errno ? ls_error_errno(&error, errno, what) : ls_error_set(&error, LS_EIO, what);
         fprintf(stderr, "%s\n", error.text);
         return code ? code : ls_exit_code(status);
     }

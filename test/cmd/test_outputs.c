@@ -215,4 +215,24 @@ CASE(test_a_reader_that_leaves)
     assert_null(strstr(output, "cannot"));
 }
 
+/* What is printed where a standard stream is closed goes into no file that is being written. */
+CASE(test_closed_streams)
+{
+    static const char *const closed[] = {"2>&-", "<&- 2>&-", "<&- >&- 2>&-"};
+    expect("for i in 1 2 3; do echo '{\"text\": \"abc\"}'; echo bad; done > bad.jsonl", 0, "");
+    expect("$L data prepare --input bad.jsonl --output open --tokenizer byte --validation 0 "
+           "--on-error skip",
+           0, "3 documents");
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
+        char line[300];
+        snprintf(line, sizeof line,
+                 "$L data prepare --input bad.jsonl --output shut --tokenizer byte --validation 0 "
+                 "--on-error skip %s; for f in bin idx; do cmp open_train.$f shut_train.$f; done",
+                 closed[i]);
+        expect(line, 0, "");
+        assert_null(strstr(output, "differ"));
+    }
+    expect("$L help >&-", ls_exit_code(LS_EIO), "cannot write the output");
+}
+
 SUITE_MAIN(run_setup, scratch_teardown)
