@@ -44,8 +44,15 @@ int bnb_config_take(json_t *description, const char *name, struct ls_error *erro
         {"bnb_4bit_quant_storage", {"\"uint8\"", "\"bfloat16\"", "\"float16\"", "\"float32\""}}};
     const json_t *config = json_object_get(description, KEY);
     const char *method = json_string_value(json_object_get(config, "quant_method"));
-    if (!method || strcmp(method, "bitsandbytes") != 0)
+    if (!method)
         return LS_OK; /* it is null, or refused with the other keys */
+    if (strcmp(method, "bitsandbytes") != 0)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s: " KEY ".quant_method = %.60s: expected weights in F32, BF16 "
+                            "or F16, or NF4 of bitsandbytes: take the model that was quantised, or "
+                            "write its weights so with dequantize() and save_pretrained of "
+                            "transformers",
+                            name, method);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         const json_t *value = json_object_get(config, expected[i].key);
         const char *const *fits = expected[i].values;

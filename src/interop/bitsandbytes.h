@@ -4,8 +4,8 @@
 
 #include "interop/interop_private.h"
 
-/* LS_ECONFIG if description's quantization_config is another form of bitsandbytes; otherwise it
- * goes, if it is bitsandbytes'. name: of the file. */
+/* LS_ECONFIG if description's quantization_config names another method, or another form of
+ * bitsandbytes; otherwise it goes, if it is bitsandbytes'. name: of the file. */
 int bnb_config_take(json_t *description, const char *name, struct ls_error *error);
 /* Whether the tensor of that name belongs to a matrix, and to which. */
 bool bnb_matrix_of(const char *name, char matrix[LS_PARAM_NAME_MAX + 64]);

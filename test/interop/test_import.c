@@ -347,6 +347,8 @@ static const struct {
     {"gpt2_tiny", "vocab_size", "60", "wte.weight is [61, 32]|makes it [60, 32]"},
     {"gpt2_tiny", "tie_word_embeddings", "false", "tensor lm_head.weight [61, 32] is missing"},
     {"gpt2_tiny", "quantization_config", "{\"bits\": 4}", "quantization_config = {\"bits\":4}"},
+    {"llama_tiny", "quantization_config", "{\"quant_method\": \"gptq\", \"bits\": 4}",
+     "quant_method = gptq: expected weights in F32|dequantize"},
     {"llama_tiny", "attention_bias", "true", "attention_bias = true|false"},
     {"llama_tiny", "hidden_act", "\"gelu\"", "hidden_act = \"gelu\"|silu"},
     {"llama_tiny", "num_key_value_heads", "3", "/bad|: model.kv_heads|divisor"},
