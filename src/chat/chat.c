@@ -144,8 +144,11 @@ static int text_take(const json_t *given, const char *path, struct found *found,
     return LS_OK;
 }
 
+/* Of a list of names and templates, or of an object of them. */
 static const json_t *named(const json_t *list, const char *wanted)
 {
+    if (json_is_object(list))
+        return json_object_get(list, wanted);
     for (size_t i = json_array_size(list); i > 0; i--) { /* of two of one name the last */
         const json_t *each = json_array_get(list, i - 1);
         const char *name = json_string_value(json_object_get(each, "name"));
@@ -160,14 +163,14 @@ static int members_take(const json_t *config, const char *path, struct found *fo
                         struct found *with_tools, struct ls_error *error)
 {
     const json_t *given = json_object_get(config, "chat_template");
-    if (!json_is_array(given))
+    if (!json_is_array(given) && !json_is_object(given))
         return text_take(given, path, found, error);
     int status = text_take(named(given, "default"), path, found, error);
     if (!status && !found->text.bytes)
         status = ls_error_set(error, LS_EDATA,
                               "%.300s: chat_template: none of its %zu templates is named "
                               "\"default\"; give one as a file",
-                              path, json_array_size(given));
+                              path, json_array_size(given) + json_object_size(given));
     return status ? status : text_take(named(given, "tool_use"), path, with_tools, error);
 }
 

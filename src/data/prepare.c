@@ -399,10 +399,22 @@ static int finish(struct prepare *prepare, struct ls_error *error)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
+/* corpora/, . and .. would give files whose names begin with _train. */
+static bool is_folder(const char *prefix)
+{
+    const char *slash = strrchr(prefix, '/'), *name = slash ? slash + 1 : prefix;
+    return !*name || !strcmp(name, ".") || !strcmp(name, "..");
+}
+
 static int check(const struct ls_prepare_config *config, struct ls_error *error)
 {
     if (config->inputs_count < 1)
         return ls_error_set(error, LS_EINVAL, "prepare: no input; name files or folders");
+    if (is_folder(config->output))
+        return ls_error_set(error, LS_EINVAL,
+                            "prepare: output \"%.300s\": a folder; expected how the files' names "
+                            "begin, such as corpus, for corpus_train.bin and others",
+                            config->output);
     if (config->records == LS_RECORDS_CHAT && !config->chat)
         return ls_error_set(error, LS_EINVAL, "prepare: conversations need a chat template");
     if (!(config->validation >= 0 && config->validation < 1))

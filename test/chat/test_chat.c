@@ -681,6 +681,11 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
                          "{\"name\": \"default\", \"template\": \"d{{ bos_token }}\"}]}");
     opens(folder, NULL, "d");
     opens_for(WITH_TOOLS, folder, NULL, "t");
+    config_write(folder, "{\"chat_template\": {\"tool_use\": \"t\", \"default\": \"d\"}}");
+    opens(folder, NULL, "d");
+    opens_for(WITH_TOOLS, folder, NULL, "t");
+    config_write(folder, "{\"chat_template\": {\"rag\": \"t\"}}");
+    opens(folder, NULL, "none of its 1 templates is named \"default\"");
     char map[300]; /* over tokenizer_config.json, unless that has all added tokens */
     snprintf(map, sizeof map, "%s/special_tokens_map.json", folder);
     static const char named[] = "{\"eos_token\": \"<M>\", \"bos_token\": null}";

@@ -482,6 +482,17 @@ CASE_WITH(test_records_under_another_name, setup, support_teardown)
     }
 }
 
+CASE_WITH(test_a_folder_is_no_prefix, setup, support_teardown)
+{
+    static const char *const folders[] = {"", ".", "..", "corpora/", "in/.", "../.."};
+    const char *inputs[] = {input("a.txt", "a text")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        config.output = folders[i];
+        assert_refused(&config, LS_EINVAL, "a folder; expected how the files' names begin");
+    }
+}
+
 CASE_WITH(test_bad_inputs, setup, support_teardown)
 {
     refuse_input(input("empty.txt", ""), LS_EDATA, "empty corpus");
