@@ -67,7 +67,7 @@ struct mpi_comm {
     MPI_Comm group, pairs; /* pairs: send and recv, so that their tags are the caller's */
     int tag_max;
     int *world_ranks; /* [n] */
-    bool *missing;    /* [n] of comm_mpi_look */
+    bool *missing;    /* [n] of comm_mpi_look: who owes a message */
     uint64_t moves;   /* how often something moved */
     int unfinished;   /* operations that are not over */
     struct mpi_op *queue, *sends, *spare;
@@ -88,7 +88,8 @@ bool comm_mpi_advance(struct mpi_comm *comm);
  * communicator fails with a text that names who is late. */
 bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight_wait *wait,
                    double now_s);
-
+/* A rank that has ended, where others live on: of those in among[n], or of all (NULL); -1: none. */
+int comm_mpi_ended(const struct mpi_comm *comm, const bool *among);
 /* Fails all that is pending on the communicator, for that reason. */
 void comm_mpi_give_up(struct mpi_comm *comm, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -532,13 +532,10 @@ static void find_late(struct mpi_comm *comm, const struct comm_call *call, const
     }
 }
 
-/* Who owes a message and has ended, where others live on; -1: nobody. */
-static int find_ended(struct mpi_comm *comm, const struct mpi_slot *slot, const struct mpi_op *op)
+int comm_mpi_ended(const struct mpi_comm *comm, const bool *among)
 {
-    bool collective = comm_is_collective(op->call.op);
     for (int r = 0; r < comm->base.size && ls_mpi_survives(); r++)
-        if ((collective ? slot && comm->missing[r] : r == op->call.peer) &&
-            flight_ended(&comm->base, r))
+        if ((!among || among[r]) && flight_ended(&comm->base, r))
             return r;
     return -1;
 }
@@ -549,14 +546,16 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
     struct flight_late late = {0};
     const struct comm_call *call = &op->call;
     struct mpi_slot *slot = oldest_slot(comm);
+    memset(comm->missing, 0, (size_t)comm->base.size * sizeof *comm->missing);
     if (!comm_is_collective(call->op)) {
+        comm->missing[call->peer] = true;
         flight_late_add(&late, &comm->base, call->peer);
     } else if (slot) {
         call = &slot->op->call;
         find_missing(comm, slot, comm->missing);
         find_late(comm, call, comm->missing, &late);
     }
-    int ended = find_ended(comm, slot, op);
+    int ended = comm_mpi_ended(comm, comm->missing);
     /* What it sent before may have come since. */
     if (ended >= 0 && (comm_mpi_advance(comm) || atomic_load(&op->over)))
         return true;
