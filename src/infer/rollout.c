@@ -125,28 +125,18 @@ struct ls_runner *ls_rollout_runner(struct ls_rollout *r)
     return r->runner;
 }
 
-int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
-                     size_t *bytes, struct ls_error *error)
+int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t first,
+                     int64_t count, size_t *bytes, struct ls_error *error)
 {
     struct ls_config own;
     struct ls_layout there;
-    struct ls_params params = {0};
-    struct rollout_moves moves;
-    *bytes = 0;
+    memset(bytes, 0, (size_t)count * sizeof *bytes);
     if (!ls_config_rollout(config, &own) || ls_config_rollout_check(config, layout->ranks, NULL))
         return LS_OK;
     int status = ls_config_layout(&own, 0, &there, error);
-    if (!status)
-        status = rollout_moves_init(&moves, layout, &there, rank, is_steady(config, layout), error);
-    if (status)
-        return status;
-    status = rollout_params(&there, rank, &params, error);
-    if (!status)
-        *bytes = held_weights_bytes(&params, there.numerics.act, moves.lent) + moves.sent_max +
-                 moves.came_max;
-    ls_params_release(&params);
-    rollout_moves_release(&moves);
-    return status;
+    return status ? status
+                  : rollout_moves_ranks_bytes(layout, &there, is_steady(config, layout), first,
+                                              count, bytes, error);
 }
 
 /* ---- the weights of this moment -------------------------------------------------------------- */
@@ -175,7 +165,7 @@ static void pack(const struct ls_rollout *r, int64_t first, int64_t end, int to)
     char *at = r->sent;
     for (int64_t i = first; i < end; i++) {
         const struct rollout_move *move = &r->moves.list[i];
-        if (move->from != r->moves.me || move->to != to)
+        if (!rollout_moves_passes(&r->moves, i, r->moves.me, to))
             continue;
         rows_copy(move, side_at(r->from->parts.part.weights, &move->source), move->source.step, at,
                   move->bytes);
@@ -188,7 +178,7 @@ static void unpack(const struct ls_rollout *r, int64_t first, int64_t end, int f
     const char *at = r->came;
     for (int64_t i = first; i < end; i++) {
         const struct rollout_move *move = &r->moves.list[i];
-        if (move->to != r->moves.me || move->from != from)
+        if (!rollout_moves_passes(&r->moves, i, from, r->moves.me))
             continue;
         rows_copy(move, at, move->bytes, side_at(r->place.weights.list, &move->target),
                   move->target.step);
@@ -200,7 +190,7 @@ static void copy_here(const struct ls_rollout *r, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < end; i++) {
         const struct rollout_move *move = &r->moves.list[i];
-        if (move->from == r->moves.me && move->to == r->moves.me)
+        if (rollout_moves_passes(&r->moves, i, r->moves.me, r->moves.me))
             rows_copy(move, side_at(r->from->parts.part.weights, &move->source), move->source.step,
                       side_at(r->place.weights.list, &move->target), move->target.step);
     }
@@ -272,5 +262,12 @@ int ls_rollout_refresh(struct ls_rollout *r, struct ls_error *error)
         first = end;
         ls_progress();
     }
+    r->moves.frozen_held = !status;
     return status;
+}
+
+void ls_rollout_forget(struct ls_rollout *r)
+{
+    if (r)
+        r->moves.frozen_held = false;
 }

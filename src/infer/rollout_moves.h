@@ -16,6 +16,7 @@ struct rollout_move {
     int layer; /* of the unit that it comes from */
     int from, to;
     int64_t order;
+    bool frozen; /* of a parameter that is not trained */
     int64_t rows;
     size_t bytes; /* of a row */
     struct rollout_side source, target;
@@ -26,22 +27,26 @@ struct rollout_moves {
     int *ranks; /* [members]: of the world */
     int *lent;  /* [units of the target here]: the unit of the source whose memory it is, -1: it has
                  * its own */
-    struct rollout_move *list; /* [count]: those of this member, by layer */
+    struct rollout_move *list; /* [count]: those of this member, by layer, from and to */
     int64_t count, room;
-    size_t sent_max, came_max; /* of one layer, from and to one other member */
+    size_t sent_max, came_max; /* of one layer, to and from one other member */
+    bool frozen_held;          /* moves of frozen parameters are over: none of these passes */
 };
 /* Local. steady: a unit of the source lies in the same place as long as the target is used. */
 int rollout_moves_init(struct rollout_moves *moves, const struct ls_layout *from,
                        const struct ls_layout *to, int64_t rank, bool steady,
                        struct ls_error *error);
 void rollout_moves_release(struct rollout_moves *moves);
-/* Local. The parameters of that rank of the layout, to be released. */
-int rollout_params(const struct ls_layout *layout, int64_t rank, struct ls_params *params,
-                   struct ls_error *error);
 /* The end of the moves of list[i]'s layer. */
 int64_t rollout_moves_end(const struct rollout_moves *moves, int64_t i);
+/* Whether move i goes from that member to that one, and has to be made. */
+bool rollout_moves_passes(const struct rollout_moves *moves, int64_t i, int from, int to);
 /* Bytes of moves [first, end) from one member to another. */
 size_t rollout_moves_bytes(const struct rollout_moves *moves, int64_t first, int64_t end, int from,
                            int to);
+/* Local. bytes[count]: what ranks first, ... take for weights and for messages. Time and memory are
+ * those of the ranks of one copy of the model, for each kind of place that copies have in `to`. */
+int rollout_moves_ranks_bytes(const struct ls_layout *from, const struct ls_layout *to, bool steady,
+                              int64_t first, int64_t count, size_t *bytes, struct ls_error *error);
 
 #endif

@@ -198,16 +198,15 @@ void memory_measure_release(struct measured_memory *measured)
 
 /* Ranks of a pipeline rank may take differently. */
 static int rollout_plan(const struct ls_config *config, const struct ls_layout *layout,
-                        int64_t rank, size_t *bytes, struct ls_error *error)
+                        int64_t rank, size_t *most, struct ls_error *error)
 {
     int64_t count = layout->ranks / layout->size[LS_AXIS_PP], first = rank / count * count;
-    int status = LS_OK;
-    for (int64_t i = first; i < first + count && !status; i++) {
-        size_t one;
-        status = ls_rollout_bytes(config, layout, i, &one, error);
-        if (!status && one > *bytes)
-            *bytes = one;
-    }
+    size_t *bytes = calloc((size_t)count, sizeof *bytes);
+    int status = bytes ? ls_rollout_bytes(config, layout, first, count, bytes, error)
+                       : ls_no_memory(error, "for %ld ranks", (long)count);
+    for (int64_t i = 0; i < count && !status; i++)
+        *most = ls_max(*most, bytes[i]);
+    free(bytes);
     return status;
 }
 

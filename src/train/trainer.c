@@ -266,6 +266,7 @@ static int source_open(struct ls_trainer *t, struct ls_model_source **source,
 int ls_trainer_publish(struct ls_trainer *t, struct ls_error *error)
 {
     int status = LS_OK;
+    ls_rollout_forget(t->rollout);
     for (int u = 0; u < t->unit_count && !status; u++) {
         status = ls_state_publish(&t->units[u], error);
         if (!status && t->unit_count > 1)

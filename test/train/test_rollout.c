@@ -56,6 +56,7 @@ static _Thread_local struct {
     bool listens;
     size_t arena;
     int64_t sent, came; /* the most at once */
+    int64_t moved;      /* all that was sent */
 } heard;
 static bool swaps; /* the two halves of what is sent */
 
@@ -63,8 +64,10 @@ int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count
                          enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
                          struct ls_call_site site, struct ls_error *error)
 {
-    if (heard.listens && dtype == LS_U8)
+    if (heard.listens && dtype == LS_U8) {
         heard.sent = ls_max(heard.sent, count);
+        heard.moved += count;
+    }
     if (!swaps || !heard.listens || dtype != LS_U8)
         return __real_ls_send_start(comm, buffer, count, dtype, peer, tag, request, site, error);
     char *other = malloc((size_t)count);
@@ -154,6 +157,8 @@ struct job {
     struct ls_config config, rollouts[ROLLOUTS_MAX]; /* none: the trainer's own runner */
     int rollout_count;
     bool stale;                      /* weights come after the first step alone */
+    int64_t moved[STEPS];            /* bytes that passed between ranks */
+    bool rewrites;                   /* rollouts are told that parameters were written */
     struct outcome *own;             /* [STEPS]: made by one rank */
     const struct outcome *reference; /* [STEPS] */
 };
@@ -221,7 +226,7 @@ static int bytes_check(const struct job *job, int i, struct ls_trainer *t, int r
     size_t planned;
     const struct ls_layout_keys *keys = &job->rollouts[i].parallel;
     config.rollout = (struct ls_config_rollout){keys->pp, keys->dp, keys->tp};
-    int status = ls_rollout_bytes(&config, ls_trainer_layout(t), rank, &planned, error);
+    int status = ls_rollout_bytes(&config, ls_trainer_layout(t), rank, 1, &planned, error);
     size_t taken = heard.arena + (size_t)heard.sent + (size_t)heard.came;
     if (status || planned == taken)
         return status;
@@ -241,6 +246,7 @@ static int rollout_run(struct job *job, int step, int i, struct ls_trainer *t,
     if (!status && (step == 0 || !job->stale))
         status = ls_rollout_refresh(*rollout, error);
     heard.listens = false;
+    __atomic_add_fetch(&job->moved[step], heard.moved, __ATOMIC_RELAXED);
     if (!status && step == 0)
         status = bytes_check(job, i, t, rank, error);
     if (!status)
@@ -257,6 +263,8 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
     int status = ls_trainer_new(&job->config, world, NULL, &t, error);
     for (int step = 0; step < STEPS && !status; step++) {
         status = ls_trainer_step(t, &report, error);
+        for (int i = 0; i < job->rollout_count && job->rewrites; i++)
+            ls_rollout_forget(rollouts[i]);
         if (!status && job->own)
             status = outcome_make(ls_trainer_runner(t), &job->own[step], error);
         for (int i = 0; i < job->rollout_count && !status; i++) {
@@ -348,6 +356,40 @@ CASE(test_weights_of_the_step_before_are_seen)
         for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
             assert_int_equal(twin(*state, recipe, pairs[i], false), LS_OK);
             assert_int_equal(twin(*state, recipe, pairs[i], true), LS_EDATA);
+        }
+}
+
+/* Bytes that pass between ranks in each step. */
+static struct job moves_of(const char *directory, int recipe, const char *words, bool rewrites)
+{
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    struct job job = {.config = config_make(directory, recipe, words),
+                      .reference = one_rank(directory, recipe),
+                      .rewrites = rewrites};
+    assert_ok(ls_config_layout(&job.config, 0, &layout, &error), error);
+    assert_true(ls_config_rollout(&job.config, &job.rollouts[job.rollout_count++]));
+    if (ls_world_run((int)layout.ranks, body, &job, &error))
+        fail_msg("%s: %s: %s", recipes[recipe], words, error.text);
+    return job;
+}
+
+/* Of a model with adapters these alone move again, until somebody else writes parameters. */
+CASE(test_frozen_weights_move_once)
+{
+    static const char *const pairs[] = {"parallel.tp=2 rollout.dp=2", "parallel.pp=2 rollout.dp=2",
+                                        "parallel.pp=2 rollout.tp=2",
+                                        "parallel.tp=2 parallel.pp=2 rollout.dp=4"};
+    for (int recipe = 0; recipe < RECIPES; recipe++)
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+            bool adapts = strstr(recipes[recipe], "lora.rank") != NULL;
+            struct job job = moves_of(*state, recipe, pairs[i], false);
+            if (adapts ? 2 * job.moved[1] > job.moved[0] : job.moved[1] != job.moved[0])
+                fail_msg("%s: %s: %ld bytes moved, then %ld", recipes[recipe], pairs[i],
+                         (long)job.moved[0], (long)job.moved[1]);
+            assert_true(job.moved[1] > 0);
+            job = moves_of(*state, recipe, pairs[i], true);
+            assert_int_equal(job.moved[1], job.moved[0]);
         }
 }
 
@@ -461,6 +503,84 @@ CASE(test_a_trainer_keeps_its_rollout)
                                             "parallel.dp=2 parallel.tp=2 parallel.zero=3 "
                                             "rollout.pp=2")};
     assert_ok(ls_world_run(4, trainer_body, &job, &error), error);
+}
+
+/* Doubles the vectors held here that are not trained, and says how many that are. */
+static int vectors_double(struct ls_trainer *t, struct ls_error *error)
+{
+    const struct ls_params *params = ls_trainer_params(t);
+    int status = LS_OK, doubled = 0;
+    for (int i = 0; i < params->count && !status; i++) {
+        const struct ls_param *param = &params->list[i];
+        struct ls_dtensor tensor;
+        if (param->matrix || !param->frozen)
+            continue;
+        status = ls_trainer_dtensor(t, i, LS_TENSOR_PARAMETER, &tensor, error);
+        for (int64_t k = 0; k < ls_param_elements(param) && !status; k++)
+            ((float *)tensor.data)[k] *= 2;
+        doubled++;
+    }
+    if (!status && !doubled)
+        status = ls_error_set(error, LS_EINVAL, "no vector is frozen");
+    return status ? status : ls_trainer_publish(t, error);
+}
+
+static int written_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_trainer *t;
+    struct ls_runner *runner;
+    struct ls_step_report report;
+    struct outcome own[2], out;
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_step(t, &report, error);
+    for (int written = 0; written < 2 && !status; written++) {
+        status = written ? vectors_double(t, error) : LS_OK;
+        if (!status)
+            status = outcome_make(ls_trainer_runner(t), &own[written], error);
+        if (!status)
+            status = ls_trainer_rollout(t, &runner, error);
+        if (!status)
+            status = outcome_make(runner, &out, error);
+        if (!status)
+            status = outcome_compare(&out, &own[written], written, 0, error);
+    }
+    if (!status && !memcmp(&own[0], &own[1], sizeof own[0]))
+        status = ls_error_set(error, LS_EINVAL, "what was written changes nothing");
+    ls_trainer_free(t);
+    return status;
+}
+
+CASE(test_written_parameters_reach_the_rollout)
+{
+    static const char *const pairs[] = {"parallel.tp=2 rollout.dp=2", "parallel.pp=2 rollout.dp=2"};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct ls_error error = {0};
+        struct job job = {.config = config_make(*state, 3, pairs[i])};
+        assert_ok(ls_world_run(2, written_body, &job, &error), error);
+    }
+}
+
+/* Every rank of every copy takes what it takes when it is asked for alone. */
+CASE(test_ranks_are_planned_together)
+{
+    static const char *const pairs[] = {
+        "parallel.tp=2 parallel.pp=2 rollout.dp=4", "parallel.dp=4 parallel.zero=3 rollout.tp=4",
+        "parallel.dp=2 parallel.tp=2 parallel.zero=3 rollout.pp=2 rollout.dp=2",
+        "parallel.pp=2 parallel.dp=2 rollout.tp=2"};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct ls_config config = config_make(*state, 1, pairs[i]);
+        struct ls_error error = {0};
+        struct ls_layout layout;
+        size_t all[4], one;
+        assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
+        assert_ok(ls_rollout_bytes(&config, &layout, 0, layout.ranks, all, &error), error);
+        for (int64_t rank = 0; rank < layout.ranks; rank++) {
+            assert_ok(ls_rollout_bytes(&config, &layout, rank, 1, &one, &error), error);
+            assert_int_equal(one, all[rank]);
+        }
+    }
 }
 
 SUITE_MAIN(tokens_setup, scratch_teardown)

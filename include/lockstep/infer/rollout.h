@@ -33,16 +33,20 @@ int ls_rollout_new(struct ls_runner *from, const struct ls_config *config, struc
                    struct ls_error *error);
 /* Local (over MPI: Collective). NULL is allowed. */
 void ls_rollout_free(struct ls_rollout *rollout);
-/* Collective. The weights become those of `from`. They are valid until these change. */
+/* Collective. The weights become those of `from`. They are valid until these change. Parameters
+ * that are frozen are brought the first time alone. */
 int ls_rollout_refresh(struct ls_rollout *rollout, struct ls_error *error);
+/* Local, on every rank alike. Frozen parameters of `from` got other values, by other means than
+ * steps: the next refresh brings them too. NULL is allowed. */
+void ls_rollout_forget(struct ls_rollout *rollout);
 /* Local. Interrupted as `from` was when it was last refreshed. */
 struct ls_runner *ls_rollout_runner(struct ls_rollout *rollout);
 
-/* Local, pure arithmetic. What ls_rollout_new takes on a rank for weights, and for what they pass
- * through: 0 if group rollout of config is not set, or not admitted. layout is config's.
- * LS_ENOMEM. */
-int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
-                     size_t *bytes, struct ls_error *error);
+/* Local, pure arithmetic. bytes[count]: what ls_rollout_new takes on ranks first, first + 1, ...
+ * for weights, and for what they pass through: 0 if group rollout of config is not set, or not
+ * admitted. layout is config's. LS_ENOMEM. */
+int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t first,
+                     int64_t count, size_t *bytes, struct ls_error *error);
 
 LS_C_END
 #endif
