@@ -104,7 +104,6 @@ int cmd_launch(const struct cmd_args *args, struct ls_error *error)
         status = words_check(args, error);
     if (!status)
         status = ranks_config(&config, NULL, args->word, args->words, error);
-    config.rollout = (struct ls_config_rollout){0}; /* lockstep train generates nothing in it */
     if (!status)
         status = ls_config_require_data(&config, error);
     if (!status && readlink("/proc/self/exe", program, sizeof program - 1) <= 0)

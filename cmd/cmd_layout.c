@@ -323,11 +323,7 @@ int cmd_layout(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_config config;
     static struct ls_layout layout;
-    int status = ranks_config(&config, NULL, args->word, args->words, error);
-    if (!status)
-        status = ls_config_layout(&config, 0, &layout, error);
-    if (!status)
-        status = ls_config_rollout_check(&config, ls_config_ranks(&config), error);
+    int status = ranks_layouts(&config, args->word, args->words, &layout, NULL, error);
     if (!status && cmd_args_given(args, "--check"))
         status = check(&config, &layout, error);
     else if (!status)

@@ -352,11 +352,7 @@ int cmd_plan_memory(const struct cmd_args *args, struct ls_error *error)
     static struct ls_layout layout;
     struct ls_error missing;
     struct plan_shown shown = {.config = &config, .layout = &layout};
-    int status = ranks_plan_config(&config, args->word, args->words, &missing, error);
-    if (!status)
-        status = ls_config_layout(&config, 0, &layout, error);
-    if (!status)
-        status = ls_config_rollout_check(&config, ls_config_ranks(&config), error);
+    int status = ranks_layouts(&config, args->word, args->words, &layout, &missing, error);
     if (!status)
         status = show(&shown, args, error);
     free(shown.kinds);

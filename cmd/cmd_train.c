@@ -333,7 +333,6 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
     struct ls_error missing = {0};
     bool starts;
     int status = ranks_plan_config(&config, args->word, args->words, &missing, error);
-    config.rollout = (struct ls_config_rollout){0};
     if (!status)
         status = ls_plan(&config, &plan, error);
     if (!status)
@@ -367,7 +366,6 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
                             "expected a configuration: lockstep train RUN.yaml, or keys such as "
                             "model.preset=gpt2-124m data.train=PREFIX");
     int status = ranks_config(&config, NULL, args->word, args->words, error);
-    config.rollout = (struct ls_config_rollout){0}; /* nothing generates in it */
     if (!status)
         status = ls_config_require_data(&config, error);
     if (!status)

@@ -132,8 +132,8 @@ int ranks_run(const struct ls_config *config, ranks_body *body, void *user, stru
     return status;
 }
 
-int ranks_config(struct ls_config *config, const char *const *defaults, const char *const *words,
-                 int count, struct ls_error *error)
+static int config_read(struct ls_config *config, const char *const *defaults,
+                       const char *const *words, int count, struct ls_error *error)
 {
     ls_config_defaults(config);
     int status = LS_OK, files = 0;
@@ -155,19 +155,46 @@ int ranks_config(struct ls_config *config, const char *const *defaults, const ch
     return status ? status : ls_train_resolve(config, error);
 }
 
-int ranks_plan_config(struct ls_config *config, const char *const *words, int count,
-                      struct ls_error *missing, struct ls_error *error)
+/* missing NULL: data has to be there. */
+static int plan_read(struct ls_config *config, const char *const *words, int count,
+                     struct ls_error *missing, struct ls_error *error)
 {
     const char *more[CMD_WORDS_MAX];
-    *missing = (struct ls_error){0};
-    int status = ranks_config(config, NULL, words, count, error);
-    if (status != LS_EIO || count > CMD_WORDS_MAX - 2)
+    int status = config_read(config, NULL, words, count, error);
+    if (missing)
+        *missing = (struct ls_error){0};
+    if (status != LS_EIO || count > CMD_WORDS_MAX - 2 || !missing)
         return status;
     memcpy(more, words, (size_t)count * sizeof *more);
     more[count] = "data.train=";
     more[count + 1] = "data.tokenizer=";
     *missing = *error;
-    return ranks_config(config, NULL, more, count + 2, error);
+    return config_read(config, NULL, more, count + 2, error);
+}
+
+int ranks_config(struct ls_config *config, const char *const *defaults, const char *const *words,
+                 int count, struct ls_error *error)
+{
+    int status = config_read(config, defaults, words, count, error);
+    config->rollout = (struct ls_config_rollout){0};
+    return status;
+}
+
+int ranks_plan_config(struct ls_config *config, const char *const *words, int count,
+                      struct ls_error *missing, struct ls_error *error)
+{
+    int status = plan_read(config, words, count, missing, error);
+    config->rollout = (struct ls_config_rollout){0};
+    return status;
+}
+
+int ranks_layouts(struct ls_config *config, const char *const *words, int count,
+                  struct ls_layout *layout, struct ls_error *missing, struct ls_error *error)
+{
+    int status = plan_read(config, words, count, missing, error);
+    if (!status)
+        status = ls_config_layout(config, 0, layout, error);
+    return status ? status : ls_config_rollout_check(config, ls_config_ranks(config), error);
 }
 
 /* What could be changed so that the ranks fit. */

@@ -12,13 +12,18 @@ void ranks_arguments(char **arguments);
 /* Runs body on every rank; comm.transport auto takes MPI where a launcher started this process. */
 int ranks_run(const struct ls_config *config, ranks_body *body, void *user, struct ls_error *error);
 /* Reads a configuration from words: at most one file (a word without '='), the rest overrides;
- * `defaults` (may be NULL) are assignments that come before them. Resolves it. */
+ * `defaults` (may be NULL) are assignments that come before them. Resolves it. No command generates
+ * in a layout of rollouts: without group rollout. */
 int ranks_config(struct ls_config *config, const char *const *defaults, const char *const *words,
                  int count, struct ls_error *error);
 /* The same for a plan, which needs no data: where it, or its tokenizer, is not there, the
  * configuration without it. *missing is then what lacks; model.vocab has to be set. */
 int ranks_plan_config(struct ls_config *config, const char *const *words, int count,
                       struct ls_error *missing, struct ls_error *error);
+/* The same with the layout, for those that show all layouts of a run: group rollout stays, and has
+ * to be admitted. missing NULL: data has to be there. */
+int ranks_layouts(struct ls_config *config, const char *const *words, int count,
+                  struct ls_layout *layout, struct ls_error *missing, struct ls_error *error);
 /* A table of ranks' memory: ends its head, and a row, behind what names the rank. */
 void ranks_memory_head(void);
 void ranks_memory_row(const struct ls_memory_plan *plan);

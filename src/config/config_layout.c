@@ -49,17 +49,26 @@ int64_t ls_config_ranks(const struct ls_config *config)
     return ls_config_groups(config) * keys->pp * ls_max(keys->dp, dp) * keys->cp * keys->tp;
 }
 
+/* The key of a refusal "KEY = VALUE: REASON", NULL: it names none. *reason: the rest, or all. */
+static const struct ls_config_key *refused_key(const char *text, const char **reason)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " "), text);
+    int index = config_index(name);
+    const char *rest = index < 0 ? NULL : strstr(text, ": ");
+    *reason = rest ? rest + 2 : text;
+    return index < 0 ? NULL : ls_config_keys(NULL) + index;
+}
+
 /* Puts where the key was given before a text that begins with the key's name. */
 static int locate(const struct ls_config *config, int code, struct ls_error *error)
 {
-    char name[64], where[LS_CONFIG_TEXT_BYTES + 32];
-    if (!error || !code)
+    char where[LS_CONFIG_TEXT_BYTES + 32];
+    const char *reason;
+    const struct ls_config_key *key = error && code ? refused_key(error->text, &reason) : NULL;
+    if (!key || config->origin[key - ls_config_keys(NULL)].line == 0)
         return code;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(error->text, " "), error->text);
-    int index = config_index(name);
-    if (index < 0 || config->origin[index].line == 0)
-        return code;
-    ls_config_where(config, name, where, sizeof where);
+    ls_config_where(config, key->name, where, sizeof where);
     return ls_error_prefix(error, "%s", where);
 }
 
@@ -133,7 +142,7 @@ static int offload_check(const struct ls_config *config, const struct ls_layout 
 }
 
 int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
-                 struct ls_layout *layout, struct ls_error *error)
+                 struct ls_layout *layout, struct config_refused *refused, struct ls_error *error)
 {
     const struct ls_config_batch *batch = &config->batch;
     int64_t leaf = config->numerics.leaf_sequences, groups = ls_config_groups(config);
@@ -164,6 +173,11 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
             (long)(groups * layout->ranks), (long)world);
     if (!status)
         status = offload_check(config, layout, error);
+    if (status && refused && error) {
+        const char *reason;
+        refused->key = refused_key(error->text, &reason);
+        snprintf(refused->reason, sizeof refused->reason, "%s", reason);
+    }
     return locate(config, status, error);
 }
 
@@ -207,6 +221,7 @@ static int rollout_admit(const struct ls_config *config, int64_t ranks, const ch
     struct ls_config own;
     struct ls_layout layout;
     struct ls_error why = {0};
+    struct config_refused refused;
     *name = r->tp ? "rollout.tp" : r->pp ? "rollout.pp" : "rollout.dp";
     if (!ls_config_rollout(config, &own))
         return LS_OK;
@@ -219,13 +234,12 @@ static int rollout_admit(const struct ls_config *config, int64_t ranks, const ch
                       "pp %ld x dp %ld x tp %ld of group rollout: expected the run's %s",
                       (long)own.parallel.pp, (long)own.parallel.dp, (long)own.parallel.tp,
                       ls_counted(ranks, "rank").text);
-    int status = config_admit(&own, 0, NULL, &layout, &why);
+    int status = config_admit(&own, 0, NULL, &layout, &refused, &why);
     if (!status)
         return LS_OK;
-    if (!strncmp(why.text, "parallel.pp", 11))
+    if (refused.key && !strcmp(refused.key->name, "parallel.pp"))
         *name = "rollout.pp";
-    const char *reason = strstr(why.text, ": ");
-    return REJECT(status, *name, "%.600s", reason ? reason + 2 : why.text);
+    return REJECT(status, *name, "%s", refused.reason);
 }
 
 /* The admitted one whose factors of tp and pp are least. */
@@ -273,7 +287,7 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
     int status = reads ? locate(config, ls_layout_file(keys, &table, error), error) : LS_OK;
     reads = reads && !status;
     if (!status)
-        status = config_admit(config, world, reads ? &table : NULL, layout, error);
+        status = config_admit(config, world, reads ? &table : NULL, layout, NULL, error);
     if (error && (status == LS_ELAYOUT || status == LS_ECONFIG))
         config_suggest(config, config, world, error);
     if (reads)

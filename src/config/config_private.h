@@ -54,11 +54,16 @@ int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends
                    struct ls_error *error);
 /* Whether config_resolve may mend this key, which was given. */
 bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key);
+struct config_refused {
+    const struct ls_config_key *key;                   /* NULL: the text blames none */
+    char reason[sizeof(((struct ls_error *)0)->text)]; /* without the key and its value */
+};
 /* What judges the layout of a resolved configuration, and all that is suggested in its place.
  * table: of parallel.schedule_file, if that is to be read. Refusals name no layout that works.
+ * refused, NULL or filled beside error: what is wrong with which key.
  */
 int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
-                 struct ls_layout *layout, struct ls_error *error);
+                 struct ls_layout *layout, struct config_refused *refused, struct ls_error *error);
 /* Appends to error, which says why refused is refused, the nearest configuration that works, or
  * why there is none. mended: refused as config_resolve mends it. */
 void config_suggest(const struct ls_config *refused, const struct ls_config *mended, int64_t world,
