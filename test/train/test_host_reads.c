@@ -69,6 +69,23 @@ CASE(test_steps_touch_nothing)
         assert_int_equal(steps_run(layouts[i]), 0);
 }
 
+/* With what each may have: grouped keys, a window, adapters, packed documents. */
+CASE(test_no_family_touches_anything)
+{
+    static const char *const additions[] = {
+        "", "model.tied=false parallel.tp=2 model.kv_heads=2", "parallel.pp=2 batch.micro=2",
+        "lora.rank=4 memory.recompute=full parallel.dp=2 parallel.zero=3",
+        "data.packing=documents parallel.dp=2"};
+    for (int arch = 0; arch < LS_ARCHES; arch++)
+        for (size_t i = 0; i < sizeof additions / sizeof *additions; i++) {
+            char words[1024];
+            snprintf(words, sizeof words, TINY "model.arch=%s %s", ls_arch_name((enum ls_arch)arch),
+                     additions[i]);
+            if (steps_run(words))
+                fail_msg("%s: the host touches what a step made", words);
+        }
+}
+
 CASE(test_a_read_by_the_host_faults)
 {
     reads_what_a_layer_made = true;
