@@ -375,7 +375,7 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     struct job job = {.config = &config, .progress = {.config = &config}};
     int shown = config.log.progress;
     job.progress.off = shown == LS_CONFIG_OFF;
-    /* A line that renews itself is for a terminal; elsewhere its codes would be in the way. */
+    /* A line updated in place is for a terminal; elsewhere its codes would be in the way. */
     bool renews = cmd_terminal_renews(STDOUT_FILENO);
     job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
     signals_catch();

@@ -1,6 +1,6 @@
-/* That ranks wait for nothing that does not come. Their lists are carried out on paper by the rules
- * of comm.h: an operation is started where its turn comes, is over when all who take part in it
- * have started theirs, and holds its rank up where the list waits for it. */
+/* The lists of ranks, carried out on paper by the rules of comm.h, to find deadlocks: an operation
+ * starts when its turn comes, ends when all its ranks have started theirs, and holds its rank up
+ * where the list waits for it. */
 #include "plan/lists.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What a rank does, recorded from the trainer itself while it goes through the motions. */
+/* What a rank does, recorded in a dry run of the trainer itself. */
 #include <lockstep/train/recorded.h>
 
 #include "train/trainer.h"

@@ -930,7 +930,7 @@ CASE(test_bad_input)
         {"launch --hosts words " LAUNCHED_KEYS,
          "words:2: node2 slots=two: expected HOST slots=N, with N from 1 to 65536", 2},
         {"launch --hosts option " LAUNCHED_KEYS, "option:1: -oProxyCommand=x: this is no name", 2},
-        {"launch --hosts twice " LAUNCHED_KEYS, "twice:3: host node1 is there already", 2},
+        {"launch --hosts twice " LAUNCHED_KEYS, "twice:3: host node1 is already listed", 2},
         {"launch parallel.dp=3 " LAUNCHED_KEYS, "parallel.dp", 13},
         {"status", "expected a run's folder", 2},
         {"status none", "none is no run's folder", 16},
