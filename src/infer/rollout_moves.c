@@ -324,8 +324,12 @@ static int moves_plan(struct rollout_moves *moves, const struct planning *p, str
     return status;
 }
 
-/* The most that each member sends and gets in one message. */
-static void messages_measure(const struct rollout_moves *moves, size_t *sent, size_t *came)
+/* The most that a member sends and gets in one message. */
+struct passing {
+    size_t sent, came;
+};
+
+static void messages_measure(const struct rollout_moves *moves, struct passing *most)
 {
     size_t bytes = 0;
     for (int64_t i = 0; i < moves->count; i++) {
@@ -335,8 +339,8 @@ static void messages_measure(const struct rollout_moves *moves, size_t *sent, si
         if (!last || last->layer != move->layer || last->from != move->from || last->to != move->to)
             bytes = 0;
         bytes += (size_t)move->rows * move->bytes;
-        sent[move->from] = ls_max(sent[move->from], bytes);
-        came[move->to] = ls_max(came[move->to], bytes);
+        most[move->from].sent = ls_max(most[move->from].sent, bytes);
+        most[move->to].came = ls_max(most[move->to].came, bytes);
     }
 }
 
@@ -369,30 +373,29 @@ int rollout_moves_init(struct rollout_moves *moves, const struct ls_layout *from
                        struct ls_error *error)
 {
     struct planning p;
+    struct passing *most = NULL;
     *moves = (struct rollout_moves){0};
     int status = planning_open(&p, from, to, steady, error);
     if (!status)
         status = copy_open(&p, rank, error);
     if (!status) {
-        size_t *sent = calloc((size_t)p.count, sizeof *sent),
-               *came = calloc((size_t)p.count, sizeof *came);
         moves->members = p.count;
         moves->me = member_of(&p, rank);
         moves->ranks = calloc((size_t)p.count, sizeof *moves->ranks);
-        status = sent && came && moves->ranks ? moves_plan(moves, &p, error)
-                                              : ls_no_memory(error, "for moves of weights");
-        if (!status) {
-            messages_measure(moves, sent, came);
-            moves->sent_max = sent[moves->me];
-            moves->came_max = came[moves->me];
-            for (int i = 0; i < p.count; i++)
-                moves->ranks[i] = p.members[i].rank;
-            moves->lent = p.members[moves->me].lent;
-            p.members[moves->me].lent = NULL;
-        }
-        free(sent);
-        free(came);
+        most = calloc((size_t)p.count, sizeof *most);
+        status = most && moves->ranks ? moves_plan(moves, &p, error)
+                                      : ls_no_memory(error, "for moves of weights");
     }
+    if (!status) {
+        messages_measure(moves, most);
+        moves->sent_max = most[moves->me].sent;
+        moves->came_max = most[moves->me].came;
+        for (int i = 0; i < p.count; i++)
+            moves->ranks[i] = p.members[i].rank;
+        moves->lent = p.members[moves->me].lent;
+        p.members[moves->me].lent = NULL;
+    }
+    free(most);
     planning_close(&p);
     if (status)
         rollout_moves_release(moves);
@@ -418,22 +421,19 @@ struct kind {
 static int kind_measure(struct planning *p, struct kind *kind, int64_t rank, struct ls_error *error)
 {
     struct rollout_moves moves = {.me = -1};
-    size_t *sent = calloc((size_t)p->count, sizeof *sent),
-           *came = calloc((size_t)p->count, sizeof *came);
+    struct passing *most = calloc((size_t)p->count, sizeof *most);
     kind->bytes = calloc((size_t)p->count, sizeof *kind->bytes);
-    int status = sent && came && kind->bytes ? copy_open(p, rank, error)
-                                             : ls_no_memory(error, "for moves of weights");
+    int status = most && kind->bytes ? copy_open(p, rank, error)
+                                     : ls_no_memory(error, "for moves of weights");
     if (!status)
         status = moves_plan(&moves, p, error);
-    if (!status) {
-        messages_measure(&moves, sent, came);
-        for (int i = 0; i < p->count; i++)
-            kind->bytes[i] =
-                held_weights_bytes(p->members[i].target, p->to->numerics.act, p->members[i].lent) +
-                sent[i] + came[i];
-    }
-    free(sent);
-    free(came);
+    if (!status)
+        messages_measure(&moves, most);
+    for (int i = 0; i < p->count && !status; i++)
+        kind->bytes[i] =
+            held_weights_bytes(p->members[i].target, p->to->numerics.act, p->members[i].lent) +
+            most[i].sent + most[i].came;
+    free(most);
     rollout_moves_release(&moves);
     return status;
 }

@@ -63,10 +63,11 @@ static int line_read(struct launch_hosts *hosts, const char *path, int number, c
                             name);
     for (int i = 0; i < hosts->count; i++)
         if (!strcmp(hosts->list[i].name, name))
-            return ls_error_set(error, LS_ECONFIG,
-                                "%s:%d: host %s is already listed: give it one line, with all of its "
-                                "slots",
-                                path, number, name);
+            return ls_error_set(
+                error, LS_ECONFIG,
+                "%s:%d: host %s is already listed: give it one line, with all of its "
+                "slots",
+                path, number, name);
     return host_add(hosts, name, strlen(name), (int)count, error);
 }
 

@@ -1,4 +1,5 @@
-/* Proves that a layout does not deadlock: the lists of its ranks are carried out without a clock. */
+/* Proves that a layout does not deadlock: the lists of its ranks are carried out without a clock.
+ */
 #include "plan/lists.h"
 
 #include <lockstep/plan/moves.h>
