@@ -84,7 +84,7 @@ struct ls_slice {
      * are rounded to it. */
     const struct ls_param *param;
     const struct ls_zero_slice *part;
-    bool half;      /* of a frozen one: it has no master, compute is all there is */
+    bool half;      /* of a frozen matrix: it has no master, compute is all there is */
     void *blocks;   /* of a matrix in few bits: its rows of blocks, which are all there is */
     bool lent;      /* the caller has a place for its master, on the device, or it has none */
     float *master;  /* [count]; NULL in a tier, and of half */

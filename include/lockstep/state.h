@@ -62,7 +62,11 @@ struct ls_state {
     struct ls_tier *const *tiers; /* [LS_TIER_KINDS]; NULL: nothing lies there, or it is planned */
     struct ls_tier_room *rooms;   /* [LS_TIER_KINDS]: what tiers hold */
     bool resident;                /* all of it is on the device, whatever memory.offload says */
-    const struct ls_log *log;     /* may be NULL; rank 0 writes to it */
+    /* Units whose frozen parameters are alike hold them once: in the memory of that one, itself
+     * among them, where all of them compute. So ls_state_publish comes before what computes with
+     * another one than before. NULL: its memory is its own. */
+    struct ls_state *lender;
+    const struct ls_log *log; /* may be NULL; rank 0 writes to it */
 
     /* Made by ls_state_take. */
     struct ls_zero *zero[LS_SETS_MAX]; /* [layout.set_count] */
@@ -220,7 +224,8 @@ int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *erro
 /* Collective. The checkpoint of that path, whatever keys say; errors name the path alone. */
 int ls_state_load(struct ls_state *state, const char *path, struct ls_error *error);
 
-/* Collective. The masters are new: the copies that are computed with follow. */
+/* Collective. The masters are new, or what is computed with was another unit's (lender): the copies
+ * that are computed with follow. */
 int ls_state_publish(struct ls_state *state, struct ls_error *error);
 
 /* ---- its tensors ----------------------------------------------------------------------------- */

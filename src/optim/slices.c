@@ -259,6 +259,10 @@ static int half_visit(const struct ls_slice *slice, enum ls_access access, ls_sl
                       void *user, struct ls_error *error)
 {
     enum { PIECE = 1 << 16 };
+    if (slice->compute_type == LS_F32) {
+        const struct ls_slice_piece whole = {0, slice->part->count, slice->compute};
+        return visit(user, &whole, error);
+    }
     float *values = malloc(PIECE * sizeof *values);
     ls_half *halves = slice->compute;
     int status = values ? LS_OK : ls_no_memory(error, "for %d values", PIECE);

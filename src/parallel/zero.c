@@ -75,9 +75,25 @@ static bool has_own_copies(const struct ls_zero *zero)
     return zero->copies && (!zero->cut || zero->options.stage == 3);
 }
 
+static void parameters_borrow(struct ls_zero *zero, const struct ls_zero *lender)
+{
+    zero->master_begin = lender->master_begin;
+    zero->master = lender->master;
+    zero_copies_borrow(zero, lender);
+    zero->send = lender->send;
+    for (int kind = 0; kind < 2; kind++) {
+        zero->working[kind] = lender->working[kind];
+        zero->kept_store[kind] = lender->kept_store[kind];
+    }
+}
+
 static int parameters_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
     size_t start = arena->used, bytes = act_bytes(zero, ZERO_MATRIX);
+    if (zero->options.lender) {
+        parameters_borrow(zero, zero->options.lender);
+        return LS_OK;
+    }
     zero->master_begin = zero->options.masters_away ? zero->shard_begin[ZERO_VECTOR] : 0;
     zero->master =
         ls_arena_take(arena, (size_t)(zero->shard_end - zero->master_begin) * sizeof(float));
@@ -336,7 +352,9 @@ float *ls_zero_gradient_base(const struct ls_zero *zero)
 
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor)
 {
-    return !zero->options.masters_away || !zero->options.params->list[tensor].matrix;
+    const struct ls_param *param = &zero->options.params->list[tensor];
+    return param->matrix ? !zero->options.masters_away
+                         : !zero->options.vectors_away || param->frozen;
 }
 
 float *ls_zero_master(struct ls_zero *zero, int tensor)
@@ -350,8 +368,10 @@ void *ls_zero_compute(struct ls_zero *zero, int tensor)
     const struct zero_unit *unit = &zero->units[param->unit];
     const struct ls_zero_slice *slice = &zero->slices[tensor];
     size_t bytes = act_bytes(zero, ZERO_MATRIX);
-    if (!zero->copies || !param->matrix || ls_zero_compute_away(zero, tensor))
+    if (!zero->copies || ls_zero_compute_away(zero, tensor))
         return NULL;
+    if (!param->matrix)
+        return ls_zero_has_master(zero, tensor) ? NULL : zero_master(zero, slice->offset);
     if (has_own_copies(zero))
         return zero_copy_at(zero, unit, slice->offset);
     const struct zero_parcel *parcel = &unit->moved[ZERO_MATRIX];

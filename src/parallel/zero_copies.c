@@ -60,6 +60,16 @@ int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
     return LS_OK;
 }
 
+void zero_copies_borrow(struct ls_zero *zero, const struct ls_zero *lender)
+{
+    for (int u = 0; u < zero->options.params->unit_count; u++) {
+        range_set(zero, &zero->units[u]);
+        zero->units[u].copy_near = lender->units[u].copy_near;
+    }
+    zero->kept_near = lender->kept_near;
+    zero->compute = lender->compute;
+}
+
 void zero_copies_release(struct ls_zero *zero)
 {
     if (zero->copies_swap)

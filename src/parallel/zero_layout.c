@@ -114,6 +114,10 @@ int zero_check(const struct ls_zero_options *o, struct ls_error *error)
                             "parameters in a memory tier, and stage %d over %d ranks: whole copies "
                             "stay on the device there; stage 3 is expected",
                             o->stage, o->shard_ranks);
+    if (o->lender && (o->units_away || !o->masters_away || !o->vectors_away))
+        return ls_error_set(error, LS_EINVAL,
+                            "parameters in the memory of another ZeRO: all masters that are "
+                            "trained are away, and no copies are");
     if (o->regions_away && o->replicate_ranks > 1)
         return ls_error_set(error, LS_EINVAL,
                             "gradients in a memory tier, and %d replicas of shards: sums that go "

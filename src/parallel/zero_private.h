@@ -226,6 +226,8 @@ int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *
 /* zero_copies.c */
 /* Takes room for the copies of `compute`. */
 int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error);
+/* Or has that of one of the same options. */
+void zero_copies_borrow(struct ls_zero *zero, const struct ls_zero *lender);
 void zero_copies_release(struct ls_zero *zero);
 /* Element `shard` of this rank's matrices, where it is on the device. */
 unsigned char *zero_copy_at(const struct ls_zero *zero, const struct zero_unit *unit,

@@ -60,6 +60,7 @@ static int set_take(struct ls_state *state, int set, const struct zero_tables *t
     const struct ls_layout *layout = state->layout;
     const struct ls_config *config = state->config;
     const struct ls_params *params = state->params;
+    const struct ls_state *lender = state->lender;
     enum ls_layout_group shard = ls_set_group(set, LS_GROUP_SHARD),
                          replicate = ls_set_group(set, LS_GROUP_REPLICATE);
     enum ls_tier_kind regions_to = tier_of(state, LS_OFFLOAD_GRADIENTS),
@@ -94,8 +95,10 @@ static int set_take(struct ls_state *state, int set, const struct zero_tables *t
         .act = layout->numerics.act,
         .bucket_bytes = config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,
-        .masters_away = tier_of(state, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
+        .masters_away = lender || tier_of(state, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
                         (layout->numerics.act != LS_F32 && params->trained < params->weights),
+        .vectors_away = lender != NULL,
+        .lender = lender && lender != state ? lender->zero[set] : NULL,
         .persistence_elements = layout->persist,
         .reshard_after_forward = layout->reshard_after_forward,
     };
@@ -141,14 +144,15 @@ static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct
         struct ls_zero *zero = ls_state_zero(state, param->unit);
         enum ls_dtype act = state->layout->numerics.act;
         bool away = ls_zero_compute_away(zero, i);
-        bool half = param->frozen && param->matrix && act != LS_F32 && !away && !param->blocks;
+        bool half = param->frozen && param->matrix && (act != LS_F32 || state->lender) && !away &&
+                    !param->blocks;
         state->slices[i] =
             (struct ls_slice){.param = param,
                               .part = &ls_zero_slices(zero)[i],
                               .half = half,
                               .lent = half || param->blocks || ls_zero_has_master(zero, i),
                               .compute_away = away,
-                              .compute_type = act};
+                              .compute_type = param->matrix ? act : LS_F32};
     }
     const struct ls_optim_storage storage = {
         .tier = state->tiers[to],

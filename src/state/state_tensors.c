@@ -30,5 +30,7 @@ int ls_state_publish(struct ls_state *state, struct ls_error *error)
         status = ls_slices_round(&state->optimizer, state->ops, state->slices, state->params->count,
                                  error);
     status = ls_comm_agree(ls_state_world(state), status, error);
-    return status ? status : ls_state_share(state, error);
+    if (!status)
+        status = ls_state_share(state, error);
+    return status || !state->lender ? status : ls_state_settle(state, error);
 }

@@ -205,9 +205,10 @@ int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_
     struct train_batch batch;
     unit->step = ticket;
     unit->samples = ticket * t->config.batch.global;
-    t->state = unit;
     t->posted = false;
-    int status = step_gradient(t, false, &batch, &gradient, &report, error);
+    int status = unit_enter(t, unit, error);
+    if (!status)
+        status = step_gradient(t, false, &batch, &gradient, &report, error);
     if (!status)
         status = ls_state_settle(unit, error);
     if (status)

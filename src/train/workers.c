@@ -23,6 +23,11 @@ void units_init(struct ls_state *units, int count, const struct ls_state *borrow
         units[i].log = NULL; /* the last one tells for all */
         units[i].keeps_older = true;
     }
+    /* The same on all ranks. In a tier, copies come and go. */
+    bool lends = (config->model.lora.rank > 0 || config->model.frozen[0]) &&
+                 ls_config_tier(config, LS_OFFLOAD_PARAMETERS) == LS_TIER_DEVICE;
+    for (int i = 0; i < count && lends; i++)
+        units[i].lender = units;
     /* An exchange reads and writes the global state and a worker's at once. */
     units[count - 1].resident = true;
     bool server = config->async.mode == LS_CONFIG_SERVER;
@@ -208,6 +213,12 @@ int workers_agree(struct ls_trainer *t, int status, struct ls_error *error)
     return t->workers->own ? ls_comm_agree(t->world, status, error) : status;
 }
 
+int unit_enter(struct ls_trainer *t, struct ls_state *unit, struct ls_error *error)
+{
+    t->state = unit;
+    return unit->lender ? ls_state_publish(unit, error) : LS_OK;
+}
+
 /* ---- an interval ----------------------------------------------------------------------------- */
 
 /* The workers of this group, each so many steps, which begin `done` steps into the interval. poll:
@@ -224,7 +235,7 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
     for (w->worker = 0; w->worker < w->each && steps > 0 && !status; w->worker++) {
         if (!workers_takes_part(w, w->worker))
             continue;
-        t->state = &t->units[w->worker];
+        status = unit_enter(t, &t->units[w->worker], error);
         for (w->left = steps; w->left > 0 && !status; w->left--) {
             int64_t step = done + steps - w->left;
             struct ls_step_report *report = &w->reports[step];

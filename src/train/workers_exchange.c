@@ -489,7 +489,7 @@ int exchange_end(struct ls_trainer *t, struct ls_error *error)
     for (int k = 0; k < w->each && !status; k++) {
         if (!workers_takes_part(w, k) || w->renew[w->group * w->each + k])
             status = exchange_renew(t, k, error);
-        if (!status)
+        if (!status && !t->units[k].lender)
             status = ls_state_publish(&t->units[k], error);
         if (!status)
             status = ls_state_settle(&t->units[k], error);

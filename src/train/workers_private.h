@@ -128,6 +128,9 @@ static inline int64_t workers_turn(const struct workers *w)
  * So all of them call it, whatever they have come to. */
 int workers_agree(struct ls_trainer *t, int status, struct ls_error *error);
 
+/* Collective over t->world. It is t->state, and what is computed with is its own. */
+int unit_enter(struct ls_trainer *t, struct ls_state *unit, struct ls_error *error);
+
 /* What a report says, as a note of note_size doubles. */
 void workers_note(const struct ls_trainer *t, const struct ls_step_report *report, double *note);
 

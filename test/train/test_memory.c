@@ -140,6 +140,41 @@ CASE(test_a_base_in_few_bits_takes_its_blocks)
     }
 }
 
+/* Workers that a rank computes in turn, and the global parameters, share what is frozen: beside it
+ * each has what it trains. */
+CASE(test_workers_hold_what_is_frozen_once)
+{
+    static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
+                                 "batch.micro=1 numerics.leaf_sequences=1 lora.rank=16";
+    static const char *const kinds[] = {"lora.base=nf4 numerics.precision=bf16",
+                                        "lora.base=int8 numerics.precision=bf16",
+                                        "numerics.precision=bf16", "numerics.precision=fp16"};
+    static const char *const layouts[] = {
+        "", "parallel.tp=2", "parallel.dp_shard=4 parallel.zero=1",
+        "parallel.dp_shard=4 parallel.zero=2", "parallel.dp_shard=4 parallel.zero=3"};
+    for (int i = 0; i < 20; i++) {
+        size_t optimizer[2];
+        char words[512];
+        snprintf(words, sizeof words, "%s %s", kinds[i % 4], layouts[i / 4]);
+        struct ls_memory_plan sync = plan_of(recipe, words);
+        for (int more = 0; more < 2; more++) {
+            snprintf(words, sizeof words, "%s %s async.mode=diloco async.workers=%d", kinds[i % 4],
+                     layouts[i / 4], 2 + more);
+            struct ls_memory_plan plan = plan_of(recipe, words);
+            assert_int_equal(plan.bytes[LS_MEMORY_PARAMETERS], sync.bytes[LS_MEMORY_PARAMETERS]);
+            optimizer[more] = plan.bytes[LS_MEMORY_OPTIMIZER];
+        }
+        assert_int_equal(optimizer[1] - optimizer[0], sync.bytes[LS_MEMORY_OPTIMIZER]);
+    }
+    /* In a tier, where its copies come and go, each unit has its own. */
+    struct ls_memory_plan sync = plan_of(recipe, "numerics.precision=bf16 "
+                                                 "memory.offload.parameters=host");
+    struct ls_memory_plan plan =
+        plan_of(recipe, "numerics.precision=bf16 memory.offload.parameters=host async.mode=diloco "
+                        "async.workers=2");
+    assert_true(plan.tiers[LS_TIER_HOST] >= 2 * sync.tiers[LS_TIER_HOST]);
+}
+
 /* Muon: one state of a block's matrix, two of the rest, which is wherever AdamW's is; and beside
  * its states what it works in, of the largest matrix alone: a copy that it orthogonalises, its next
  * one, two of the smaller side squared, and where ranks meet the parts that come. */
@@ -561,6 +596,21 @@ CASE(test_the_plan_is_what_is_taken)
             ls_world_run((int)layout->ranks, taken_body, &taken, &error))
             fail_msg("recipe %d, %s: %s", i % 3, text, error.text);
         made++;
+    }
+    static const char *const frozen[] = {
+        "lora.base=nf4 numerics.precision=bf16", "lora.base=int8 parallel.tp=2",
+        "parallel.dp_shard=2 parallel.zero=3", "parallel.dp_shard=2 parallel.zero=1"};
+    for (int i = 0; i < 4; i++) {
+        struct ls_config config = config_of_words(
+            "model.layers=2 model.channels=128 model.heads=4 model.ffn=128 model.context=64 "
+            "model.vocab=300 data.sequence=64 batch.global=8 lora.rank=4 async.mode=diloco "
+            "async.workers=3 log.progress=off parallel.threads=1 data.train=u16:%s/tokens.bin %s",
+            (char *)*state, frozen[i]);
+        struct taken taken = {.config = &config, .layout = layout};
+        struct ls_error error = {0};
+        if (ls_config_layout(&config, 0, layout, &error) ||
+            ls_world_run((int)layout->ranks, taken_body, &taken, &error))
+            fail_msg("workers, %s: %s", frozen[i], error.text);
     }
     free(layout);
     assert_true(made >= count * 5 / 6);

@@ -66,6 +66,55 @@ CASE(test_layouts_of_workers_give_the_same_bits)
     printf("%d recipes in %d layouts\n", RECIPES, runs);
 }
 
+/* A rank's units hold what is frozen once, and compute where it lies (ls_state.lender); not with
+ * parameters in a tier. */
+static const char *const frozen[] = {
+    "train.frozen=wte.*,h.0.*,h.1.mlp.* numerics.precision=bf16 async.delay=1 optim.name=muon",
+    "train.frozen=h.0.*,h.2.ln_1.* async.sync_every=6 async.fragments=3 async.mixing=0.5",
+    "lora.rank=2 numerics.precision=fp16 async.sync_every=4 async.fragments=2 async.delay=1",
+    "async.mode=server async.staleness=2 lora.rank=2 numerics.precision=bf16",
+    "model.channels=128 model.ffn=128 model.layers=2 lora.rank=2 lora.base=nf4 async.delay=1 "
+    "numerics.precision=bf16",
+    "model.channels=128 model.ffn=128 model.layers=2 lora.rank=2 lora.base=int8 async.mode=server",
+};
+enum { FROZEN = sizeof frozen / sizeof *frozen, FROZEN_BLOCKS = FROZEN - 2 };
+
+CASE(test_what_is_frozen_is_held_once)
+{
+    static const char *const layouts[] = {
+        "memory.offload.parameters=host",
+        "",
+        "parallel.dp_shard=2 parallel.zero=0",
+        "parallel.dp_shard=2 parallel.zero=1 memory.offload.optimizer=host",
+        "parallel.dp_shard=2 parallel.zero=2",
+        "parallel.dp_shard=2 parallel.zero=3",
+        "parallel.dp_shard=2 parallel.zero=3 memory.offload.gradients=host",
+        "parallel.tp=2",
+        "parallel.pp=2 parallel.tp=2",
+    };
+    enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+    int every = check_every(4, 4);
+    for (int r = 0; r < FROZEN; r++) {
+        bool blocks = r >= FROZEN_BLOCKS, server = strstr(frozen[r], "async.mode=server");
+        /* One worker a rank, or each unit with memory of its own. */
+        struct workers_run one = {.config =
+                                      workers_config(*state, "%s %s", frozen[r],
+                                                     blocks ? "parallel.workers=4" : layouts[0]),
+                                  .evaluate = true};
+        workers_run_well(&one);
+        for (int l = 1; l < LAYOUTS; l++) {
+            if ((l > 1 && (l + r) % every) || (server && strstr(layouts[l], "gradients")))
+                continue;
+            struct workers_run other = {.config =
+                                            workers_config(*state, "%s %s parallel.workers=%d",
+                                                           frozen[r], layouts[l], 1 + r % 2),
+                                        .evaluate = true};
+            workers_run_well(&other);
+            workers_expect_alike(&one, &other, layouts[l]);
+        }
+    }
+}
+
 /* Evaluations read the global parameters where workers' are computed with. */
 CASE(test_an_evaluation_changes_nothing)
 {
@@ -93,6 +142,8 @@ CASE(test_a_run_goes_on_in_another_layout)
         {"async.sync_every=2 async.delay=1 batch.global=4 batch.rampup_start=2 "
          "batch.rampup_increment=2 batch.rampup_samples=4 numerics.precision=fp16",
          "parallel.dp=2", "parallel.workers=4"},
+        {"model.channels=128 model.ffn=128 lora.rank=2 lora.base=nf4 numerics.precision=bf16",
+         "parallel.dp_shard=2 parallel.zero=2", "parallel.workers=2 parallel.tp=2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct workers_run whole = {.config = workers_config(*state, "%s", cases[i].recipe)};

@@ -104,7 +104,12 @@ struct ls_zero_options {
     /* Stage 3 (prefetch also: how many units ls_zero_publish gathers ahead in stages 1 and 2). */
     int prefetch;                 /* units that may be gathered ahead */
     int64_t persistence_elements; /* tensors of up to this many elements stay whole */
-    bool masters_away;          /* the caller keeps matrices' masters and writes ls_zero_compute */
+    bool masters_away; /* the caller keeps matrices' masters and writes ls_zero_compute, */
+    bool vectors_away; /* and those of vectors that are trained */
+    /* Another one in this arena, with these options but for this: what is computed with lies in its
+     * memory, so whoever computes writes all of ls_zero_compute first and publishes. Not with
+     * units_away. NULL: in memory of its own. */
+    const struct ls_zero *lender;
     bool reshard_after_forward; /* false: a unit stays whole from its first use to
                                  * ls_zero_publish, in memory of its own */
 };
@@ -168,7 +173,8 @@ struct ls_zero_slice {
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
 /* What the places of gradients are counted from; NULL while the arena is measuring. */
 float *ls_zero_gradient_base(const struct ls_zero *zero);
-/* Whether the tensor's float32 master is kept here: not that of a matrix with masters_away. */
+/* Whether the tensor's float32 master is kept here: not that of a matrix with masters_away, nor of
+ * a vector that is trained with vectors_away. */
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor);
 /* The slice's master, or NULL if it is not kept here. */
 float *ls_zero_master(struct ls_zero *zero, int tensor);
@@ -179,8 +185,8 @@ float *ls_zero_master(struct ls_zero *zero, int tensor);
 bool ls_zero_compute_away(const struct ls_zero *zero, int tensor);
 int ls_zero_compute_open(struct ls_zero *zero, struct ls_ops *ops, int tensor, void **compute,
                          struct ls_error *error);
-/* Where the copy of a matrix's slice that is computed with goes (struct ls_slice's compute), in
- * act; NULL for vectors, for matrices in float32 whose masters are here, and for those that are
+/* Where the copy of a slice that is computed with goes (struct ls_slice's compute), a matrix's in
+ * act; NULL for vectors, and matrices in float32, whose masters are here, and for those that are
  * away. Of a matrix in few bits (ls_param.blocks) the copy, or the master, is its rows of blocks.
  */
 void *ls_zero_compute(struct ls_zero *zero, int tensor);
