@@ -10,6 +10,9 @@ Marks     A test's source may name, in a line `/* check: WORD ... */` near its t
           `cores`    every core of this machine: nothing runs beside it
           `network`  a network of its own: one such program at a time
           `waits`    hardly a core: it is not counted among those that run at a time
+          `disk`     a file system on a disk: its scratch folders are no files in memory
+Scratch   Without TMPDIR and CHECK=all, scratch folders are in /dev/shm if it has room: a disk costs
+          more CPU time than memory, and makes programs wait.
 Sets      The programs that $ISA_TESTS names run once more on each lesser instruction set of the
           machine (LOCKSTEP_ISA), all of them with CHECK=all, otherwise those of `ops` alone. The
           set avx512_bf16 is left out where amx is: the first run used its kernels.
@@ -45,6 +48,8 @@ WEIGHTS = os.path.join(ROOT, "test", "weights.txt")
 LONG = 1e9  # the weight of a program that was never measured
 TAG = "LOCKSTEP_TEST"  # in the environment of all that a program starts
 PR_SET_CHILD_SUBREAPER = 36
+MEMORY = "/dev/shm"
+MEMORY_MIN = 8 << 30  # bytes; a run of all programs takes less than a tenth
 
 
 class Program:
@@ -61,11 +66,13 @@ class Program:
         self.cpu_s = 0.0
         self.why = ""
 
-    def start(self):
+    def start(self, scratch):
         self.log = tempfile.TemporaryFile()
         environment = dict(os.environ, **{TAG: self.tag})
         if self.isa:
             environment["LOCKSTEP_ISA"] = self.isa
+        if scratch and "disk" not in self.marks:
+            environment["TMPDIR"] = scratch
         self.begin_s = time.monotonic()
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=subprocess.STDOUT, env=environment)
@@ -194,9 +201,10 @@ def end_all(seen):
 
 
 class Run:
-    def __init__(self, programs, jobs):
+    def __init__(self, programs, jobs, scratch):
         self.waiting = programs
         self.jobs = jobs
+        self.scratch = scratch
         self.running = {}  # pid -> program
         self.ended = []
         self.processes = Processes()
@@ -218,7 +226,7 @@ class Run:
 
     def start_some(self):
         while program := self.next_program():
-            program.start()
+            program.start(self.scratch)
             self.running[program.process.pid] = program
 
     def reap(self):
@@ -277,6 +285,22 @@ def report(program):
     print(f"{program.word:4}  {program.name} ({program.cpu_s:.1f} s{text})", flush=True)
     for line in program.skips:
         print(f"      SKIPPED: {line}", flush=True)
+
+
+def scratch_in_memory():
+    """A folder for the scratch folders of programs; None: they take what the system gives."""
+    if os.environ.get("TMPDIR") or os.environ.get("CHECK") == "all" or not os.path.isdir(MEMORY):
+        return None
+    about = os.statvfs(MEMORY)
+    with open("/proc/meminfo", encoding="ascii") as file:
+        available = int(re.search(r"^MemAvailable: *(\d+) kB", file.read(), re.MULTILINE)[1]) << 10
+    room = min(available, about.f_bavail * about.f_frsize)
+    if room < MEMORY_MIN or about.f_flag & os.ST_NOEXEC or not os.access(MEMORY, os.W_OK):
+        return None  # programs start scripts that they wrote
+    scratch = tempfile.TemporaryDirectory(prefix="lockstep-check-", dir=MEMORY,
+                                          ignore_cleanup_errors=True)
+    os.chmod(scratch.name, 0o711)  # some programs become another user
+    return scratch
 
 
 # ---- what runs --------------------------------------------------------------------------------------
@@ -411,11 +435,14 @@ def main():
     os.environ.setdefault("LOCKSTEP_PROGRESS", "off")
     begin_s = time.monotonic()
     programs = programs_of(arguments.programs, arguments.under)
-    run = Run(programs, max(arguments.jobs, 1))
+    scratch = scratch_in_memory()
+    run = Run(programs, max(arguments.jobs, 1), scratch and scratch.name)
     try:
         run.all()
     finally:
         run.processes.end()
+        if scratch:
+            scratch.cleanup()
     if arguments.record:
         weights_write(run.ended)
     results_write(run.ended)

@@ -1,5 +1,6 @@
 /* A pass over arrays in a tier: each window is read before it is worked on and written after it,
  * the next one is on its way meanwhile, and an error ends it with nothing moving. */
+/* check: disk */
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"

@@ -1,4 +1,5 @@
 /* Blocks in a few buffers: who gives way, what comes back, against a plain model that keeps all. */
+/* check: disk */
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"

@@ -1,4 +1,5 @@
 /* Memory tiers give back what they took, in the order of the program, whoever moves the bytes. */
+/* check: disk */
 #include "../support/await.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"

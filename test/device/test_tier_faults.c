@@ -1,4 +1,5 @@
 /* Disks that fail: errors, full disks and short transfers at every piece of a small workload. */
+/* check: disk */
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"

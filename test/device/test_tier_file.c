@@ -1,5 +1,6 @@
 /* The file of a memory tier: what is refused at the start, who may use it, and that nothing of it
  * stays. */
+/* check: disk */
 #include "../support/child.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"

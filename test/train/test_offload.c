@@ -1,6 +1,7 @@
 /* What lies in a tier comes back as it was: every way to put the optimizer, gradients, activations
  * and parameters elsewhere, in every kind of layout, gives the hashes of one rank that keeps all.
  */
+/* check: disk */
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"

@@ -1,6 +1,7 @@
 /* Disks that fail in the middle of a run, on one rank of several: every rank is told and none
  * hangs, no wrong number gets out, and the last checkpoint is whole. And broken twins of offload,
  * each of which shows in the hash. */
+/* check: disk */
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"

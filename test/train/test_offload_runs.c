@@ -1,5 +1,6 @@
 /* Runs that keep things elsewhere: they stop and go on in another layout with or without, evaluate
  * between steps, take what was planned and no more, and refuse a folder that cannot serve. */
+/* check: disk */
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"

@@ -2,6 +2,7 @@
  * is what they add to the plan, within 2 percent; a whole run takes at most what the fit says
  * beside the plan; and a save takes little more than a step, however large a tensor is. A program
  * of its own, so that no other test's memory is in the way. */
+/* check: disk */
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
