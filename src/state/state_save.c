@@ -139,14 +139,19 @@ static int piece_append(void *user, const struct ls_slice_piece *piece, struct l
     chunk.first = ls_max(piece->from, chunk.first);
     if (chunk.first >= end)
         return LS_OK;
+    /* The hash comes first, as it asks memory for values ahead; but what it rounds in place is
+     * written unrounded. */
+    bool last = a->state->params->list[chunk.param].blocks;
     int status = a->beside ? LS_OK : ls_queue_synchronise(&a->state->ops->queue, error);
     for (; chunk.first < end && !status; chunk.first += chunk.count) {
         void *values = (char *)piece->values + (size_t)(chunk.first - piece->from) * a->bytes;
         chunk.count = ls_min(end - chunk.first, CHUNK_BYTES / (int64_t)a->bytes);
         ls_progress();
+        if (a->held && !last)
+            state_held_add(a->state, a->beside, &chunk, values, a->held);
         status =
             ls_safetensors_writer_append(a->writer, values, (size_t)chunk.count * a->bytes, error);
-        if (!status && a->held)
+        if (!status && a->held && last)
             state_held_add(a->state, a->beside, &chunk, values, a->held);
     }
     return status;
