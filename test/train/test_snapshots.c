@@ -676,6 +676,14 @@ CASE(test_a_slow_disk)
     assert_true(often.saved[6] == 1);
     assert_int_equal(newest_in(path_in("run")), STEPS);
 
+    struct job alone = {.stepped = let_go_after_5}; /* a snapshot only where one is stored */
+    held_from = 2;
+    start_over();
+    expect_run(&alone, 1, "snapshot.every=3 train.save_every=3");
+    assert_true(held_for_two);
+    assert_true(alone.saved[3] == 1 && alone.saved[6] == 1);
+    assert_string_equal(alone.said.text, "");
+
     start_over(); /* the disk does not hang */
     expect_run(&honest, 1, "snapshot.every=1 train.save_every=3");
     assert_string_equal(honest.said.text, "");
