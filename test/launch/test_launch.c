@@ -415,7 +415,8 @@ CASE(test_a_step_that_is_not_finite)
     mpirun_or_skip();
     for (int once = 0; once < 2; once++) {
         const char *out = once ? "flip" : "diverged";
-        mpirun_write(diverges, once ? ":" : diverges);
+        /* That of one start saves after every step, lest it takes many before it is stopped. */
+        mpirun_write(diverges, once ? "set -- \"$@\" train.save_every=1" : diverges);
         pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out,
                                         LONG "snapshot.every=0 train.save_every=1000");
         if (once) {
@@ -453,11 +454,15 @@ CASE(test_a_killed_launcher)
     assert_int_equal(launched_events(folder, "orphans", "start", NULL), 2);
     assert_int_equal(launched_events(folder, "orphans", "failed", NULL), 0);
     assert_int_equal(segments_of("orphans"), 2);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kill(pids[i], SIGSTOP), 0); /* no steps while other programs look */
     snprintf(enter, sizeof enter, "cd '%s';", folder);
     program_expect_under(enter, "launch " LONG "train.out=orphans", ls_exit_code(LS_EBUSY),
                          "orphans/launch/lock is held by process ");
     expect_status("orphans", "state       running: process ");
     expect_status("orphans", "snapshot    of step ");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kill(pids[i], SIGCONT), 0);
     launched_stop(launcher, folder, "orphans");
     launched_expect_same(folder, "orphans");
 }
