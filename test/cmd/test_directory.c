@@ -136,7 +136,7 @@ CASE(test_names_with_commas)
            "hash");
     expect("mv d,e/r M && $L eval M/r", 2, "/d,e/corpus_valid: the comma in its name");
     expect("$L train M/r/config.yaml train.resume=auto train.steps=3", 2,
-           "/d,e/corpus_train: the comma in its name");
+           "/d,e/corpus_train\": the comma in its name");
     expect("ln -s d,e l && $L train M/r/config.yaml train.resume=auto train.steps=3 "
            "data.train=l/corpus_train data.valid=l/corpus_valid",
            0, "hash");
@@ -245,7 +245,7 @@ CASE(test_the_template_of_tools_lies_in_the_run)
            "data.valid=talk/of_valid train.out=talks train.steps=1",
            0, "hash");
     expect("$L train $C data.train=corpus_train data.valid=talk/of_valid train.steps=1",
-           ls_exit_code(LS_EDATA), "command line: data.valid = \"talk/of_valid\": talk/of_valid");
+           ls_exit_code(LS_EDATA), "command line: data.valid = \"talk/of_valid\": its tokenizer is");
     expect("rm -r talk && echo '{\"messages\": [{\"role\": \"user\", \"content\": \"~\"}], "
            "\"tools\": []}' > told.jsonl && $L generate talks --chat --prompts told.jsonl",
            0, "\"prompt_tokens\":6,");
