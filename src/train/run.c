@@ -390,7 +390,9 @@ static int directory_open(struct ls_running *run, const struct ls_log *log, stru
     if (ls_lock_former(&run->lock)[0])
         ls_log(log, LS_LOG_INFO, "%s: the run of %s was killed; this one takes over", out,
                ls_lock_former(&run->lock));
-    status = fresh_check(run->config, error);
+    status = run_folder_check(run->config, error);
+    if (!status)
+        status = fresh_check(run->config, error);
     if (!status)
         run_folder_sweep(run->config, log);
     return status ? status : second_copy_open(&run->copy, run->config, log, error);

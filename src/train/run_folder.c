@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int run_folder_find(const struct ls_lock *lock, char *out, const struct ls_log *log, bool *in_place,
                     struct ls_error *error)
@@ -43,6 +44,22 @@ int run_folder_stays(const struct ls_lock *lock, const struct ls_config *config,
                             "the folder was moved while the run started, and is now %.300s: start "
                             "again with train.out=%.300s",
                             now, now);
+}
+
+static bool holds(const struct ls_config *config, const char *name)
+{
+    char path[PATH_MAX];
+    return !ls_path_join(path, config->train.out, name, NULL) && access(path, F_OK) == 0;
+}
+
+int run_folder_check(const struct ls_config *config, struct ls_error *error)
+{
+    bool run = holds(config, "checkpoints") || holds(config, "metrics.jsonl");
+    return run || !holds(config, "config.yaml")
+               ? LS_OK
+               : ls_config_reject(config, LS_ECONFIG, "train.out", error,
+                                  "the folder has a config.yaml that is of no run, and that of the "
+                                  "run would replace it: name another directory");
 }
 
 void run_folder_sweep(const struct ls_config *config, const struct ls_log *log)

@@ -245,7 +245,8 @@ CASE(test_the_template_of_tools_lies_in_the_run)
            "data.valid=talk/of_valid train.out=talks train.steps=1",
            0, "hash");
     expect("$L train $C data.train=corpus_train data.valid=talk/of_valid train.steps=1",
-           ls_exit_code(LS_EDATA), "command line: data.valid = \"talk/of_valid\": its tokenizer is");
+           ls_exit_code(LS_EDATA),
+           "command line: data.valid = \"talk/of_valid\": its tokenizer is");
     expect("rm -r talk && echo '{\"messages\": [{\"role\": \"user\", \"content\": \"~\"}], "
            "\"tools\": []}' > told.jsonl && $L generate talks --chat --prompts told.jsonl",
            0, "\"prompt_tokens\":6,");
@@ -295,6 +296,28 @@ CASE(test_an_older_run_is_not_overwritten)
                  outs[i], outs[i]);
         expect(line, ls_exit_code(LS_ECONFIG), "this run already holds checkpoints");
     }
+}
+
+/* The recipe is often called config.yaml, and lies where its owner works. */
+CASE(test_the_recipe_is_not_overwritten)
+{
+    static const char *const resumes[] = {"never", "auto"};
+    expect(
+        "mkdir mine && echo 'train: {keep: 3}' > mine/config.yaml && cp mine/config.yaml kept.yaml",
+        0, "");
+    for (size_t i = 0; i < sizeof resumes / sizeof *resumes; i++) {
+        char line[200];
+        snprintf(line, sizeof line,
+                 "$L train mine/config.yaml $C train.out=mine train.steps=1 train.resume=%s",
+                 resumes[i]);
+        expect(line, ls_exit_code(LS_ECONFIG), "a config.yaml that is of no run");
+        expect("cmp kept.yaml mine/config.yaml && ls mine", 0, "config.yaml\n");
+        assert_string_equal(output, "config.yaml\n");
+    }
+    /* A run's own is replaced, also when its checkpoints were removed. */
+    expect("$L train $C train.out=again train.steps=1 && rm -r again/checkpoints && "
+           "$L train $C train.out=again train.steps=1",
+           0, "hash");
 }
 
 /* ---- longer, earlier, best ------------------------------------------------------------------- */
