@@ -54,7 +54,9 @@ static bool holds(const struct ls_config *config, const char *name)
 
 int run_folder_check(const struct ls_config *config, struct ls_error *error)
 {
-    bool run = holds(config, "checkpoints") || holds(config, "metrics.jsonl");
+    struct ls_run_token token; /* taken before config.yaml is written */
+    bool run = ls_run_token_read(config->train.out, &token, NULL) || token.start > 0 ||
+               holds(config, "checkpoints") || holds(config, "metrics.jsonl");
     return run || !holds(config, "config.yaml")
                ? LS_OK
                : ls_config_reject(config, LS_ECONFIG, "train.out", error,

@@ -314,8 +314,8 @@ CASE(test_the_recipe_is_not_overwritten)
         expect("cmp kept.yaml mine/config.yaml && ls mine", 0, "config.yaml\n");
         assert_string_equal(output, "config.yaml\n");
     }
-    /* A run's own is replaced, also when its checkpoints were removed. */
-    expect("$L train $C train.out=again train.steps=1 && rm -r again/checkpoints && "
+    /* A run's own is replaced, also one that was killed before it wrote more. */
+    expect("$L train $C train.out=again train.steps=1 && rm -r again/checkpoints again/metrics* && "
            "$L train $C train.out=again train.steps=1",
            0, "hash");
 }
