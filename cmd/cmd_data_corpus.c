@@ -34,28 +34,34 @@ int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *erro
     return status;
 }
 
-static int read_config(const struct cmd_args *args, struct ls_corpus_config *config,
-                       int64_t *skipped, struct ls_error *error)
+int records_config(const struct cmd_args *args, const char *output, struct ls_corpus_config *config,
+                   int64_t *skipped, struct ls_error *error)
 {
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     *config = (struct ls_corpus_config){.inputs = args->word,
                                         .inputs_count = args->words,
                                         .output = cmd_args_value(args, "--output"),
                                         .json_key = cmd_args_value(args, "--json-keys"),
-                                        .part_documents = LS_PART_DOCUMENTS,
                                         .skipped = records_skipped,
                                         .user = skipped};
     if (!config->inputs_count || !config->output)
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
-                            !config->inputs_count ? "--input PATH..." : "--output FILE");
+                            !config->inputs_count ? "--input PATH..." : output);
     int status = records_skip(args, &config->skip_bad, error);
     if (!status)
         status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
-    if (!status)
-        status = cmd_args_int(args, "--part-documents", 1, INT64_C(1) << 40,
-                              &config->part_documents, error);
     config->workers = (int)workers;
     return status;
+}
+
+static int read_config(const struct cmd_args *args, struct ls_corpus_config *config,
+                       int64_t *skipped, struct ls_error *error)
+{
+    int status = records_config(args, "--output FILE", config, skipped, error);
+    config->part_documents = LS_PART_DOCUMENTS;
+    return status ? status
+                  : cmd_args_int(args, "--part-documents", 1, INT64_C(1) << 40,
+                                 &config->part_documents, error);
 }
 
 /* Where the report goes: standard output may have the documents. */

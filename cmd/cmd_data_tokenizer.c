@@ -5,7 +5,6 @@
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data/train_tokenizer.h>
-#include <lockstep/device.h>
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,38 +28,25 @@ static int list_read(char *text, const char **list, int *count, struct ls_error 
 static int config_read(const struct cmd_args *args, struct ls_train_tokenizer_config *config,
                        int64_t *skipped, struct ls_error *error)
 {
-    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     const char *pattern = cmd_args_value(args, "--pattern");
-    *config = (struct ls_train_tokenizer_config){.inputs = args->word,
-                                                 .inputs_count = args->words,
-                                                 .json_key = cmd_args_value(args, "--json-keys"),
-                                                 .output = cmd_args_value(args, "--output"),
-                                                 .pattern = pattern ? pattern : "gpt2",
-                                                 .frequency_min = LS_TRAIN_FREQUENCY_DEFAULT,
-                                                 .skipped = records_skipped,
-                                                 .user = skipped};
-    if (!config->inputs_count || !config->output || !cmd_args_given(args, "--vocab"))
-        return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
-                            !config->inputs_count ? "--input PATH..."
-                            : !config->output     ? "--output DIR"
-                                                  : "--vocab N");
-    int status = records_skip(args, &config->skip_bad, error);
+    *config = (struct ls_train_tokenizer_config){.pattern = pattern ? pattern : "gpt2",
+                                                 .frequency_min = LS_TRAIN_FREQUENCY_DEFAULT};
+    int status = records_config(args, "--output DIR", &config->corpus, skipped, error);
+    if (!status && !cmd_args_given(args, "--vocab"))
+        status = ls_error_set(error, LS_ECONFIG, "--vocab N is missing (--help shows the options)");
     if (!status)
         status =
             cmd_args_int(args, "--vocab", 257, LS_TRAIN_VOCABULARY_MAX, &config->vocabulary, error);
-    if (!status)
-        status = cmd_args_int(args, "--min-frequency", 1, INT64_MAX, &config->frequency_min, error);
-    if (!status)
-        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
-    config->workers = (int)workers;
-    return status;
+    return status
+               ? status
+               : cmd_args_int(args, "--min-frequency", 1, INT64_MAX, &config->frequency_min, error);
 }
 
 static void report_print(const struct ls_train_tokenizer_config *config,
                          const struct ls_train_tokenizer_report *report)
 {
     double bytes = (double)report->text_bytes;
-    cmd_print("%s/tokenizer.json  %s, %s\n", config->output,
+    cmd_print("%s/tokenizer.json  %s, %s\n", config->corpus.output,
               ls_counted(report->vocabulary, "id").text, ls_counted(report->merges, "merge").text);
     if (report->vocabulary < config->vocabulary)
         printf("fewer than %" PRId64 ": no pair of tokens occurs %s any more\n", config->vocabulary,
@@ -89,7 +75,7 @@ int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error
     if (!status) {
         config.special = special;
         config.special_count = count ? count : 1;
-        config.stop = cmd_stop_begin();
+        config.corpus.stop = cmd_stop_begin();
         cmd_progress_begin();
         status = ls_train_tokenizer(&config, &report, error);
         ls_meter_clear();

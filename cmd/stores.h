@@ -5,6 +5,7 @@
 #include <lockstep/base.h>
 
 struct cmd_args;
+struct ls_corpus_config;
 
 /* Calls visit for the store; or, if path is what `data prepare` was told as --output, for
  * PATH_train and PATH_valid (if it is there). The first failure ends it. */
@@ -15,6 +16,11 @@ int stores_each(const char *path, int (*visit)(void *user, const char *store, st
 void records_skipped(void *user, const char *why);
 /* Says how many these were, if there were any. */
 void records_print_skipped(int64_t count);
+/* What commands are told that read records: inputs and --output (LS_ECONFIG if one is missing;
+ * output says what the latter is: "--output FILE"), --json-keys, --on-error, --workers. Bad records
+ * are told of, and counted in *skipped. */
+int records_config(const struct cmd_args *args, const char *output, struct ls_corpus_config *config,
+                   int64_t *skipped, struct ls_error *error);
 /* --on-error: whether a bad record is skipped. */
 int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *error);
 

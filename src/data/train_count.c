@@ -111,14 +111,16 @@ int data_words_count(const struct ls_train_tokenizer_config *config, struct data
 {
     struct counting counting = {.splitter = splitter,
                                 .report = report,
-                                .words = calloc((size_t)config->workers, sizeof *counting.words)};
+                                .words =
+                                    calloc((size_t)config->corpus.workers, sizeof *counting.words)};
     counting.parts =
         (struct data_parts){.corpus = corpus, .cut = words_cut, .put = end_put, .user = &counting};
-    int status = counting.words ? LS_OK : ls_no_memory(error, "for %d workers", config->workers);
+    int status =
+        counting.words ? LS_OK : ls_no_memory(error, "for %d workers", config->corpus.workers);
     if (!status)
         status = data_work_run(&(struct data_work){.job_bytes = sizeof(struct part),
-                                                   .workers = config->workers,
-                                                   .stop = config->stop,
+                                                   .workers = config->corpus.workers,
+                                                   .stop = config->corpus.stop,
                                                    .stopped = "; nothing was written",
                                                    .fill = part_fill,
                                                    .work = part_count,
@@ -127,7 +129,7 @@ int data_words_count(const struct ls_train_tokenizer_config *config, struct data
                                error);
     if (counting.words)
         *words = counting.words[0];
-    for (int i = 1; counting.words && i < config->workers; i++) {
+    for (int i = 1; counting.words && i < config->corpus.workers; i++) {
         if (!status)
             status = data_words_join(words, &counting.words[i], error);
         data_words_release(&counting.words[i]);

@@ -177,7 +177,7 @@ static int file_write(const struct writing *w, const char *name, ls_writer *writ
                               "vocabulary",
                               name, bytes, LS_VOCABULARY_BYTES_MAX);
     if (!status)
-        status = ls_path_join(path, w->config->output, name, error);
+        status = ls_path_join(path, w->config->corpus.output, name, error);
     if (!status) {
         status = ls_atomic_file_open(file, path, NULL, error);
         if (status)
@@ -325,12 +325,12 @@ static int vocabulary_write(const struct data_vocabulary *vocabulary,
                             const struct ls_train_tokenizer_config *config, struct ls_error *error)
 {
     struct stat found;
-    bool made = stat(config->output, &found) != 0;
-    int status = ls_directory_add(config->output, NULL, error);
+    bool made = stat(config->corpus.output, &found) != 0;
+    int status = ls_directory_add(config->corpus.output, NULL, error);
     if (!status)
         status = data_vocabulary_write(vocabulary, config, error);
     if (status && made)
-        ls_directory_remove(config->output);
+        ls_directory_remove(config->corpus.output);
     return status;
 }
 
@@ -339,7 +339,8 @@ static int train(const struct ls_train_tokenizer_config *config, struct data_cor
                  struct ls_train_tokenizer_report *report, struct ls_error *error)
 {
     struct data_words words = {0};
-    const struct data_merging how = {config->vocabulary, config->frequency_min, config->stop};
+    const struct data_merging how = {config->vocabulary, config->frequency_min,
+                                     config->corpus.stop};
     double began_s = ls_now_s();
     int status = data_words_count(config, corpus, splitter, &words, report, error);
     if (!status && report->text_bytes == 0)
@@ -358,14 +359,7 @@ static int train(const struct ls_train_tokenizer_config *config, struct data_cor
 int ls_train_tokenizer(const struct ls_train_tokenizer_config *config,
                        struct ls_train_tokenizer_report *report, struct ls_error *error)
 {
-    const struct ls_corpus_config from = {.inputs = config->inputs,
-                                          .inputs_count = config->inputs_count,
-                                          .json_key = config->json_key,
-                                          .workers = config->workers,
-                                          .skip_bad = config->skip_bad,
-                                          .skipped = config->skipped,
-                                          .user = config->user};
-    struct data_reading reading = {.config = &from, .skipped = &report->skipped};
+    struct data_reading reading = {.config = &config->corpus, .skipped = &report->skipped};
     struct data_corpus *corpus = NULL;
     struct data_splitter *splitter = NULL;
     struct data_vocabulary vocabulary = {0};
@@ -374,7 +368,7 @@ int ls_train_tokenizer(const struct ls_train_tokenizer_config *config,
     if (!status)
         status = data_reading_open(&reading, &corpus, error);
     if (!status)
-        status = output_check(config->output, corpus, error);
+        status = output_check(config->corpus.output, corpus, error);
     if (!status)
         status = data_splitter_new(data_pattern_named(config->pattern), DATA_ONIGURUMA, true,
                                    &splitter, error);

@@ -28,15 +28,15 @@ static int setup(void **state)
 
 static struct ls_train_tokenizer_config config_of(int64_t vocabulary)
 {
-    return (struct ls_train_tokenizer_config){.inputs = inputs,
-                                              .inputs_count = 1,
-                                              .output = output,
+    return (struct ls_train_tokenizer_config){.corpus.inputs = inputs,
+                                              .corpus.inputs_count = 1,
+                                              .corpus.output = output,
                                               .vocabulary = vocabulary,
                                               .pattern = "gpt2",
                                               .special = end_of_text,
                                               .special_count = 1,
                                               .frequency_min = 2,
-                                              .workers = 1};
+                                              .corpus.workers = 1};
 }
 
 static struct ls_train_tokenizer_report train(const struct ls_train_tokenizer_config *config)
@@ -261,7 +261,7 @@ CASE_WITH(test_merges_are_the_references, setup, support_teardown)
         reference_train(&right, RIGHT);
         reference_merges(&right, expected);
         struct ls_train_tokenizer_config config = config_of(1000);
-        config.workers = 1 + (int)(round % 3);
+        config.corpus.workers = 1 + (int)(round % 3);
         train(&config);
         merges_read(merges, sizeof merges);
         assert_string_equal(merges, expected);
@@ -323,10 +323,10 @@ CASE_WITH(test_threads_change_nothing, setup, support_teardown)
     struct ls_text first = {0};
     for (int workers = 1; workers <= 4; workers++) {
         struct ls_train_tokenizer_config config = config_of(1500);
-        config.inputs = both;
-        config.inputs_count = 2;
-        config.json_key = "body";
-        config.workers = workers;
+        config.corpus.inputs = both;
+        config.corpus.inputs_count = 2;
+        config.corpus.json_key = "body";
+        config.corpus.workers = workers;
         struct ls_train_tokenizer_report report = train(&config);
         assert_int_equal(report.documents, 51);
         struct ls_text found = tokenizer_text("tokenizer.json");
@@ -434,12 +434,12 @@ CASE_WITH(test_refused, setup, support_teardown)
     REFUSED(LS_EINVAL, "special token 1", config.special = empty);
     REFUSED(LS_EINVAL, "0 special tokens", config.special_count = 0);
     REFUSED(LS_EINVAL, "least frequency of 0", config.frequency_min = 0);
-    REFUSED(LS_EINVAL, "0 workers", config.workers = 0);
-    REFUSED(LS_EINVAL, "no input", config.inputs_count = 0);
-    REFUSED(LS_EIO, "corpus.txt: expected a folder", config.output = corpus);
+    REFUSED(LS_EINVAL, "0 workers", config.corpus.workers = 0);
+    REFUSED(LS_EINVAL, "no input", config.corpus.inputs_count = 0);
+    REFUSED(LS_EIO, "corpus.txt: expected a folder", config.corpus.output = corpus);
     char path[320];
     snprintf(path, sizeof path, "%s/no/tokenizer", support_folder);
-    REFUSED(LS_EIO, "the folder to make", config.output = path);
+    REFUSED(LS_EIO, "the folder to make", config.corpus.output = path);
     inputs[0] = path;
     REFUSED(LS_EIO, "no/tokenizer", (void)config);
     inputs[0] = corpus;
@@ -448,7 +448,7 @@ CASE_WITH(test_refused, setup, support_teardown)
     snprintf(path, sizeof path, "%s/bad.jsonl", support_folder);
     scratch_write(path, "{\"text\": \"ab\"}\n{\"text\": 1}\n", 28);
     inputs[0] = path;
-    REFUSED(LS_EDATA, "bad.jsonl:2: \"text\" is a number", config.workers = 3);
+    REFUSED(LS_EDATA, "bad.jsonl:2: \"text\" is a number", config.corpus.workers = 3);
     inputs[0] = corpus;
     assert_nothing_left("bad.jsonl corpus.txt ");
     /* An input that the output would replace. */
@@ -466,8 +466,8 @@ CASE_WITH(test_a_signal_leaves_nothing, setup, support_teardown)
     scratch_write(corpus, "ab ab", 5);
     for (int workers = 1; workers < 4; workers++) {
         struct ls_train_tokenizer_config config = config_of(300);
-        config.stop = &stop;
-        config.workers = workers;
+        config.corpus.stop = &stop;
+        config.corpus.workers = workers;
         assert_refused(&config, LS_ESTOPPED, "stopped by a signal; nothing was written");
     }
     assert_nothing_left("corpus.txt ");

@@ -8,7 +8,7 @@
 #ifndef LOCKSTEP_DATA_TRAIN_TOKENIZER_H
 #define LOCKSTEP_DATA_TRAIN_TOKENIZER_H
 
-#include <lockstep/base.h>
+#include <lockstep/data/corpus_tools.h>
 
 LS_C_BEGIN
 
@@ -20,10 +20,9 @@ enum {
 };
 
 struct ls_train_tokenizer_config {
-    const char *const *inputs; /* as of ls_data_prepare */
-    int inputs_count;
-    const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
-    const char *output;   /* the folder to write; made if it is not there, in one that is */
+    /* output: the folder to write, made if it is not there, in one that is. workers count; what is
+     * written does not depend on them. If it is stopped, nothing is written. */
+    struct ls_corpus_config corpus;
     /* Ids in all: special tokens, the 256 bytes, and one for each token that merges make. */
     int64_t vocabulary;
     const char *pattern; /* how text is split: gpt2, llama3, qwen, o200k_base or tekken */
@@ -32,14 +31,6 @@ struct ls_train_tokenizer_config {
     const char *const *special;
     int special_count;
     int64_t frequency_min; /* a pair that occurs less often is not merged; at least 1 */
-    int workers;           /* counting threads, at least 1. The output does not depend on it */
-    /* As of struct ls_corpus_config. */
-    bool skip_bad;
-    void (*skipped)(void *user, const char *why);
-    void *user;
-    /* When not NULL and it becomes nonzero, training ends with LS_ESTOPPED and nothing is written.
-     * Borrowed. */
-    const volatile int *stop;
 };
 struct ls_train_tokenizer_report {
     int64_t documents, text_bytes; /* of the corpus, unpacked */
