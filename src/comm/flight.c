@@ -399,24 +399,18 @@ static void chain_ask(const struct ls_comm *comm, int rank)
     }
 }
 
-/* Without a timeout a wait has no end, but looks. */
-static double timeout_s(const struct ls_comm *comm)
-{
-    return comm->timeout_s > 0 ? comm->timeout_s : INFINITY;
-}
-
 /* Often enough that progress travels along a chain of waits while its end still gets on. */
 static double look_interval_s(const struct ls_comm *comm)
 {
     static const double longest_s = 0.25;
-    return fmin(timeout_s(comm) / 8, longest_s);
+    return fmin(comm->timeout_s / 8, longest_s);
 }
 
 void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
 {
     static const double first_s_max = 2;
     wait->begin_s = now_s;
-    wait->look_s = now_s + fmin(timeout_s(comm) / 4, first_s_max);
+    wait->look_s = now_s + fmin(comm->timeout_s / 4, first_s_max);
 }
 
 void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
@@ -436,8 +430,8 @@ bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
         if (late->progress_s > ls_progress_s(&comm->record->progress))
             ls_progress_set(&comm->record->progress, late->progress_s);
     }
-    wait->look_s = fmin(now_s + look_interval_s(comm), wait->begin_s + timeout_s(comm));
-    return now_s - wait->begin_s < timeout_s(comm);
+    wait->look_s = fmin(now_s + look_interval_s(comm), wait->begin_s + comm->timeout_s);
+    return now_s - wait->begin_s < comm->timeout_s;
 }
 
 void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, double waited_s,

@@ -403,26 +403,25 @@ static void ranks_late(const struct ls_comm *base, struct flight_late *late)
         }
 }
 
-/* Whether the thread came back, before a rank has ended and within the timeout. */
-static bool splitting_await(struct splitting *s, struct mpi_comm *comm, struct ls_error *error)
+/* Whether the thread came back, before a rank has ended and within the timeout, without the time in
+ * which this rank did not run: looks that come late. It is no flight_wait, since threads of MPI
+ * work for a rank that waits here: who watches waits must not take it for idle. */
+static bool splitting_await(struct splitting *s, struct mpi_comm *own, struct ls_error *error)
 {
-    const struct ls_comm *base = &comm->base;
-    const struct flight_late nobody = {0};
+    const struct ls_comm *base = &own->base;
+    const double limit_s = base->timeout_s > 0 ? base->timeout_s : INFINITY;
+    const double look_s = fmin(limit_s / 8, engine.survives ? 0.25 : 1);
+    double begin_s = ls_now_s(), last_s = begin_s;
     struct flight_late late = {0};
-    struct flight_wait wait;
     char text[720];
     int ended = -1;
-    double now_s = ls_now_s();
-    bool waits = true;
-    flight_wait_begin(&wait, base, now_s);
     pthread_mutex_lock(&s->lock);
-    while (!s->over && ended < 0 && waits) {
-        if (engine.survives)
-            wait.look_s = fmin(wait.look_s, now_s + 0.25);
-        ls_condition_wait_until(&s->changed, &s->lock, wait.look_s);
-        now_s = ls_now_s();
-        ended = comm_mpi_ended(comm, NULL);
-        waits = now_s < wait.look_s || flight_wait_look(&wait, base, &nobody, now_s);
+    while (!s->over && ended < 0 && last_s - begin_s < limit_s) {
+        ls_condition_wait_until(&s->changed, &s->lock, last_s + look_s);
+        double now_s = ls_now_s();
+        begin_s += fmax(now_s - last_s - 2 * look_s, 0);
+        last_s = now_s;
+        ended = s->over ? -1 : comm_mpi_ended(own, NULL);
     }
     bool over = s->over;
     pthread_mutex_unlock(&s->lock);
@@ -433,11 +432,11 @@ static bool splitting_await(struct splitting *s, struct mpi_comm *comm, struct l
                  comm_rank_text(ended, base->world_ranks[ended]).text);
     } else {
         ranks_late(base, &late);
-        flight_late_text(base, &(struct comm_call){.sequence = base->sequence},
-                         now_s - wait.begin_s, &late, text, sizeof text);
+        flight_late_text(base, &(struct comm_call){.sequence = base->sequence}, last_s - begin_s,
+                         &late, text, sizeof text);
     }
-    for (struct mpi_comm *other = engine.comms; other; other = other->next)
-        comm_mpi_give_up(other, "%s", text);
+    for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next)
+        comm_mpi_give_up(comm, "%s", text);
     engine.timed_out = engine.stuck = true;
     ls_error_set(error, LS_ECOMM, "a group of %d ranks is not made: %s", base->size, text);
     return false;

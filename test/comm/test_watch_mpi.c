@@ -89,6 +89,7 @@ static int rank_main(const char *mode)
     struct ls_error error = {0};
     uint64_t own = (uint64_t)getpid(), pids[RANKS];
     turned_share(getenv(SHARED_FILE));
+    turned->ranks = strcmp(mode, "gets on") && strcmp(mode, "others") ? RANKS : 0;
     int status = ls_comm_mpi_new(&world, &error);
     if (status == LS_OK) {
         ls_comm_set_check(world, false);
@@ -101,8 +102,6 @@ static int rank_main(const char *mode)
         ls_comm_set_name(group, "tp");
         status = ls_barrier_at(group, (struct ls_call_site){"first.c", 1}, &error);
     }
-    /* Before, threads of MPI may be at work for ranks that wait. */
-    turned->ranks = strcmp(mode, "gets on") && strcmp(mode, "others") ? RANKS : 0;
     if (status == LS_OK)
         status = misbehave(group, mode, pids, &error);
     if (status == LS_OK)
