@@ -283,7 +283,7 @@ CASE(test_layouts_that_are_refused)
     static const char *const cases[][3] = {
         {"parallel.servers=1", "parallel.servers = 1", "parallel.workers = async.workers = 4"},
         {"parallel.workers=2 parallel.servers=1", "parallel.servers = 1", "async.workers = 4"},
-        {"parallel.workers=3", "parallel.workers = 3", "of the 4 workers"},
+        {"parallel.workers=3", "parallel.workers = 3", "divisor of async.workers = 4"},
         {"async.mode=diloco parallel.workers=4 parallel.servers=1", "parallel.servers = 1",
          "expected 0 without async.mode = server"},
     };

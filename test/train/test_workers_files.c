@@ -54,9 +54,9 @@ CASE(test_layouts_that_workers_cannot_have)
     static const struct {
         const char *words, *key, *says;
     } cases[] = {
-        {"parallel.workers=3", "parallel.workers = 3", "of the 4 workers"},
-        {"parallel.workers=8", "parallel.workers = 8", "of the 4 workers"},
-        {"async.workers=1 parallel.workers=2", "parallel.workers = 2", "of the 1 worker"},
+        {"parallel.workers=3", "parallel.workers = 3", "divisor of async.workers = 4"},
+        {"parallel.workers=8", "parallel.workers = 8", "divisor of async.workers = 4"},
+        {"async.workers=1 parallel.workers=2", "parallel.workers = 2", "divisor of async.workers = 1"},
         {"async.mode=server memory.offload.gradients=host", "memory.offload.gradients = host",
          "async.mode = server"},
     };
