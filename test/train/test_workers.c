@@ -68,14 +68,14 @@ CASE(test_layouts_of_workers_give_the_same_bits)
 
 /* A rank's units hold what is frozen once, and compute where it lies (ls_state.lender); not with
  * parameters in a tier. */
+#define FEW_BITS "model.channels=128 model.ffn=128 model.layers=2 lora.rank=2 "
 static const char *const frozen[] = {
     "train.frozen=wte.*,h.0.*,h.1.mlp.* numerics.precision=bf16 async.delay=1 optim.name=muon",
     "train.frozen=h.0.*,h.2.ln_1.* async.sync_every=6 async.fragments=3 async.mixing=0.5",
     "lora.rank=2 numerics.precision=fp16 async.sync_every=4 async.fragments=2 async.delay=1",
     "async.mode=server async.staleness=2 lora.rank=2 numerics.precision=bf16",
-    "model.channels=128 model.ffn=128 model.layers=2 lora.rank=2 lora.base=nf4 async.delay=1 "
-    "numerics.precision=bf16",
-    "model.channels=128 model.ffn=128 model.layers=2 lora.rank=2 lora.base=int8 async.mode=server",
+    FEW_BITS "lora.base=nf4 async.delay=1 numerics.precision=bf16",
+    FEW_BITS "lora.base=int8 async.mode=server",
 };
 enum { FROZEN = sizeof frozen / sizeof *frozen, FROZEN_BLOCKS = FROZEN - 2 };
 

@@ -56,7 +56,8 @@ CASE(test_layouts_that_workers_cannot_have)
     } cases[] = {
         {"parallel.workers=3", "parallel.workers = 3", "divisor of async.workers = 4"},
         {"parallel.workers=8", "parallel.workers = 8", "divisor of async.workers = 4"},
-        {"async.workers=1 parallel.workers=2", "parallel.workers = 2", "divisor of async.workers = 1"},
+        {"async.workers=1 parallel.workers=2", "parallel.workers = 2",
+         "divisor of async.workers = 1"},
         {"async.mode=server memory.offload.gradients=host", "memory.offload.gradients = host",
          "async.mode = server"},
     };
