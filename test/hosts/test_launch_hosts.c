@@ -2,7 +2,7 @@
  * another layout, from its copy of the other one's snapshots, and with all of them when the host is
  * back; or of which one is lost, and a spare takes over; or whose cable is bad. The end is that of
  * one rank. With --hold it is the two hosts of tools/soak.py. */
-/* check: network */
+/* check: network disk */
 #include "../cmd/run_program.h"
 #include "../launch/launched.h"
 #include "../support/await.h"

@@ -2,7 +2,7 @@
  * asks to be queued again, and a batch script without srun. The cluster is this machine: private
  * daemons with ports, key, socket, folders and numbers of jobs of their own, which end with this
  * program. Slurm's signal comes after a minute at the soonest: CHECK=all alone waits for it. */
-/* check: network waits */
+/* check: network waits disk */
 #include "../cmd/run_program.h"
 #include "../launch/launched.h"
 #include "../support/await.h"
