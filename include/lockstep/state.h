@@ -221,8 +221,9 @@ int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_e
  * older checkpoint, with a warning. LS_ECKPT if it belongs to another recipe, with the keys that
  * differ, or where ranks found different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
-/* Collective. The checkpoint of that path, whatever keys say; errors name the path alone. */
-int ls_state_load(struct ls_state *state, const char *path, struct ls_error *error);
+/* Collective. The checkpoint of that path, whatever keys say; errors name the path alone. *sound:
+ * LS_ECKPT is no damage, but the recipe's (or ranks found different ones). */
+int ls_state_load(struct ls_state *state, const char *path, bool *sound, struct ls_error *error);
 
 /* Collective. The masters are new, or what is computed with was another unit's (lender): the copies
  * that are computed with follow. */

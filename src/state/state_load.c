@@ -373,7 +373,7 @@ static int taking_init(struct taking *t, struct ls_state *state, struct ls_error
     return ls_comm_agree(ls_state_world(state), status, error);
 }
 
-int ls_state_load(struct ls_state *state, const char *path, struct ls_error *error)
+int ls_state_load(struct ls_state *state, const char *path, bool *sound, struct ls_error *error)
 {
     struct taking taking;
     struct ls_checkpoint *checkpoint = NULL;
@@ -384,6 +384,7 @@ int ls_state_load(struct ls_state *state, const char *path, struct ls_error *err
         status = ls_checkpoint_load(&checkpoint, ls_state_world(state), found, checkpoint_apply,
                                     &taking, log, error);
     }
+    *sound = status == LS_ECKPT && checkpoint;
     if (!status)
         status = loaded_take(&taking, checkpoint, error);
     if (!status)

@@ -244,6 +244,7 @@ int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int6
 {
     const struct ls_log *log = unit->log;
     char path[PATH_MAX];
+    bool sound = false;
     int status = folder_set(t, unit, run, worker, error);
     if (!status)
         status = ls_checkpoint_path(path, t->workers->config.train.out, step, error);
@@ -256,7 +257,8 @@ int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int6
     if (ls_comm_rank(t->whole) != 0) /* each group loads the global parameters, one tells of it */
         unit->log = NULL;
     if (!status)
-        status = ls_state_load(unit, path, error);
+        status = ls_state_load(unit, path, &sound, error);
+    t->workers->sound |= sound;
     unit->log = log;
     unit->config = &t->config;
     return status;
@@ -358,10 +360,17 @@ static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *err
     for (int64_t i = 0; i < found.count && !status && !*resumed; i++) {
         const struct kept kept = {.run = run, .step = found.step[i]};
         struct ls_error damage = {0};
+        t->workers->sound = 0;
         status = step_load(t, &kept, &damage);
         *resumed = !status;
         newest = newest.code ? newest : damage;
-        if (status && status != LS_ECKPT) { /* it may be whole: an older one is not taken */
+        int agreed = ls_all_reduce_max(t->whole, &t->workers->sound, error);
+        if (agreed) {
+            status = agreed;
+            break;
+        }
+        /* It may be whole: an older one is not taken. */
+        if (status && (status != LS_ECKPT || t->workers->sound)) {
             ls_error_set(error, status, "%s", damage.text);
             break;
         }

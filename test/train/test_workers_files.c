@@ -206,6 +206,24 @@ CASE(test_workers_without_any_checkpoint)
     }
 }
 
+/* A checkpoint of another recipe is whole: it is not passed over for an older one. */
+CASE(test_a_recipe_that_changed)
+{
+    for (int groups = 1; groups <= 2; groups++) {
+        struct workers_run after = {
+            .config = workers_config(*state,
+                                     "train.steps=9 train.resume=auto optim.lr=0.5 "
+                                     "parallel.workers=%d",
+                                     groups),
+            .resume = true};
+        run_spoil("true");
+        int status = workers_run(&after);
+        if (status != LS_ECKPT || !strstr(after.error.text, "it belongs to another recipe") ||
+            strstr(after.error.text, "can be read"))
+            fail_msg("status %d: %s", status, after.error.text);
+    }
+}
+
 /* ---- checkpoints by their path --------------------------------------------------------------- */
 
 static void expect_resume(const char *path, const char *words, const char *says)

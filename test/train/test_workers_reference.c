@@ -392,9 +392,10 @@ void __wrap_ls_delta_sum(struct ls_ops *ops, enum ls_delta_type type, const void
 }
 
 WRAPPED(ls_state_load);
-int __wrap_ls_state_load(struct ls_state *state, const char *path, struct ls_error *error)
+int __wrap_ls_state_load(struct ls_state *state, const char *path, bool *sound,
+                         struct ls_error *error)
 {
-    int status = __real_ls_state_load(state, path, error);
+    int status = __real_ls_state_load(state, path, sound, error);
     for (int i = 0; i < state->params->count && twin == FORGOTTEN && state->optim; i++)
         if (state->slices[i].state[0])
             memset(state->slices[i].state[0], 0,
