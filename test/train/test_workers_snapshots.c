@@ -93,12 +93,14 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
     return status;
 }
 
-/* What is on its way to a disk that hangs is given up. */
+/* What is on its way to a disk that hangs is given up: by the rank of worker 1, or what waits would
+ * be whole before that. */
+static _Thread_local bool has_worker_1;
 WRAPPED(ls_checkpoint_writer_cancel);
 void __wrap_ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *writer)
 {
     __real_ls_checkpoint_writer_cancel(writer);
-    if (holds)
+    if (holds && has_worker_1)
         let_go();
 }
 
@@ -114,6 +116,7 @@ int __wrap_ls_run_open(const struct ls_config *config, struct ls_comm *world,
     static const struct ls_run_hooks stopping = {.stop = &stop};
     struct ls_config own = *config;
     LS_ASSERT(!hooks);
+    has_worker_1 = false;
     snprintf(own.snapshot.folder, sizeof own.snapshot.folder, "%s/memory%d", directory,
              apart ? ls_comm_rank(world) : 0);
     int status = __real_ls_run_open(&own, world, log, &stopping, out, error);
@@ -150,6 +153,7 @@ int __wrap_ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
                                  bool stored, const struct ls_digest *hash, struct ls_error *error)
 {
     struct ls_digest other = *hash;
+    has_worker_1 |= of->holds && strstr(of->folder, "/workers/0001");
     if (twin == OVER_THE_NEWEST)
         spare = newest;
     if (twin == OVER_WHAT_IS_STORED && newest > MEETS)
