@@ -2,11 +2,13 @@
 # Shows that `make check` fails only for a reason: runs it again and again where a test that counts
 # on the clock or on luck would fail.
 #
-#     tools/prove-check.sh load|core|clock [TIMES [PROGRAM...]]
+#     tools/prove-check.sh load|core|clock|pauses [TIMES [PROGRAM...]]
 #
 #     load   beside three busy loops a core (BUSY=N: N of them; 0 in a clone that runs beside another's)
 #     core   on one core
 #     clock  with a time of day that leaps (tools/jumping-clock.c)
+#     pauses with threads that pause at drawn calls (tools/pauses.c), which shows in a few
+#            runs what the others show in many
 #
 # PROGRAM: some of the test programs, such as build/test/comm/test_watch; by default make check. What
 # a run printed is shown where it failed; the last line counts the failures.
@@ -17,7 +19,7 @@
 # alone, and a tree with changes, are not recorded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-kind=${1:?expected load, core or clock} times=${2:-1}
+kind=${1:?expected load, core, clock or pauses} times=${2:-1}
 shift $(($# < 2 ? $# : 2))
 build=${BUILD:-build}
 busy=() under=()
@@ -32,12 +34,14 @@ load)
     done
     ;;
 core) under=(taskset -c "$(taskset -pc $$ | sed 's/.*: *//; s/[-,].*//')") ;;
-clock)
-    cc -shared -fPIC -O2 -o "$build/jumping-clock.so" tools/jumping-clock.c
-    under=(env "LD_PRELOAD=$PWD/$build/jumping-clock.so")
+clock | pauses)
+    [ $kind = clock ] && library=jumping-clock || library=pauses
+    cc -shared -fPIC -O2 -o "$build/$library.so" "tools/$library.c"
+    under=(env "LD_PRELOAD=$PWD/$build/$library.so")
+    [ $kind = clock ] || export IDLE_MAX=4000 # what pauses is idle
     ;;
 *)
-    echo "expected load, core or clock, not $kind" >&2
+    echo "expected load, core, clock or pauses, not $kind" >&2
     exit 2
     ;;
 esac

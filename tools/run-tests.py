@@ -39,7 +39,7 @@ import tempfile
 import time
 
 CPU_MAX = 1200  # seconds of CPU time
-IDLE_MAX = 400  # looks, LOOK_S apart
+IDLE_MAX = int(os.environ.get("IDLE_MAX", 400))  # looks, LOOK_S apart
 LOOK_S = 0.3
 CORES = len(os.sched_getaffinity(0))
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -17,5 +17,7 @@ void suite_add(struct CMUnitTest test)
 
 int suite_run(CMFixtureFunction setup, CMFixtureFunction teardown)
 {
+    if (getenv("ONLY"))
+        cmocka_set_test_filter(getenv("ONLY"));
     return count ? cmocka_run_group_tests(cases, setup, teardown) : 1;
 }
