@@ -69,7 +69,7 @@ static int template_make(struct ls_chat_template *t, const struct found *found,
     return status ? status : chat_parse(t, error);
 }
 
-/* Takes tokens over. */
+/* Takes tokens over. found or with_tools has a text. */
 static int chat_make(const struct found *found, const struct found *with_tools, json_t *tokens,
                      struct ls_chat **out, struct ls_error *error)
 {
@@ -77,10 +77,10 @@ static int chat_make(const struct found *found, const struct found *with_tools, 
     struct ls_chat *chat = calloc(1, sizeof *chat);
     if (!chat) {
         json_decref(tokens);
-        return ls_no_memory(error, "for the template %.300s", found->name);
+        return ls_no_memory(error, "for a template");
     }
     chat->tokens = tokens;
-    int status = template_make(&chat->t, found, error);
+    int status = found->text.bytes ? template_make(&chat->t, found, error) : LS_OK;
     if (!status && with_tools->text.bytes)
         status = template_make(&chat->with_tools, with_tools, error);
     if (status)
@@ -166,23 +166,27 @@ static int members_take(const json_t *config, const char *path, struct found *fo
     if (!json_is_array(given) && !json_is_object(given))
         return text_take(given, path, found, error);
     int status = text_take(named(given, "default"), path, found, error);
-    if (!status && !found->text.bytes)
+    if (!status)
+        status = text_take(named(given, "tool_use"), path, with_tools, error);
+    if (!status && !found->text.bytes && !with_tools->text.bytes)
         status = ls_error_set(error, LS_EDATA,
                               "%.300s: chat_template: none of its %zu templates is named "
-                              "\"default\"; give one as a file",
+                              "\"default\" or \"tool_use\"; give one as a file",
                               path, json_array_size(given) + json_object_size(given));
-    return status ? status : text_take(named(given, "tool_use"), path, with_tools, error);
+    return status;
 }
 
-/* chat_template.jinja, and what is beside it. */
-static int files_take(const char *directory, const char *path, struct found *found,
-                      struct found *with_tools, struct ls_error *error)
+/* chat_template.jinja, and the one for tools; either may be absent. */
+static int files_take(const char *directory, struct found *found, struct found *with_tools,
+                      struct ls_error *error)
 {
-    char other[PATH_MAX];
-    int status = file_take(path, found, error);
+    char path[PATH_MAX];
+    int status = ls_path_inside(path, directory, "chat_template.jinja", error);
+    if (!status && access(path, F_OK) == 0)
+        status = file_take(path, found, error);
     if (!status)
-        status = ls_path_inside(other, directory, LS_CHAT_TOOLS_FILE, error);
-    return status || access(other, F_OK) != 0 ? status : file_take(other, with_tools, error);
+        status = ls_path_inside(path, directory, LS_CHAT_TOOLS_FILE, error);
+    return status || access(path, F_OK) != 0 ? status : file_take(path, with_tools, error);
 }
 
 /* The members NAME_token, which are strings or objects with `content`. */
@@ -203,22 +207,20 @@ static json_t *tokens_of(json_t *config)
 int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                  struct ls_error *error)
 {
-    char path[PATH_MAX], beside[PATH_MAX];
+    char path[PATH_MAX];
     struct found found = {.file = NULL}, with_tools = {.file = NULL};
     json_t *config = NULL;
     int status = LS_OK;
     *out = NULL;
     if (directory)
-        status = ls_path_inside(beside, directory, "chat_template.jinja", error);
-    if (directory && !status)
         status = ls_tokenizer_settings_read(directory, path, &config, error);
     if (!status && file)
         status = file_take(file, &found, error);
-    else if (!status && directory && access(beside, F_OK) == 0)
-        status = files_take(directory, beside, &found, &with_tools, error);
-    else if (!status && config)
+    else if (!status && directory)
+        status = files_take(directory, &found, &with_tools, error);
+    if (!status && !found.text.bytes && !with_tools.text.bytes && config)
         status = members_take(config, path, &found, &with_tools, error);
-    if (!status && !found.text.bytes)
+    if (!status && !found.text.bytes && !with_tools.text.bytes)
         status = ls_error_set(error, LS_EDATA,
                               "%.300s: no chat template: expected chat_template.jinja, or "
                               "chat_template in tokenizer_config.json, or a file that is named",

@@ -40,6 +40,11 @@ int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *ch
                             where.text);
     json_t *tools = json_object_get(c->object, "tools");
     c->t = chat->with_tools.name && tools && !json_is_null(tools) ? &chat->with_tools : &chat->t;
+    if (!c->t->name)
+        return ls_error_set(error, LS_EDATA,
+                            "%.300s: the only template is \"tool_use\", and the conversation has "
+                            "no tools: give one for it as a file",
+                            chat->with_tools.name);
     c->messages = json_object_get(c->object, "messages");
     if (!json_is_array(c->messages) || json_array_size(c->messages) == 0)
         return ls_error_set(error, LS_EDATA,

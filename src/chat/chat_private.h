@@ -520,7 +520,7 @@ enum { CHAT_STEPS_MAX = 20 << 20 };
 int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct ls_chat_text *out);
 
 struct ls_chat {
-    struct ls_chat_template t, with_tools; /* with_tools.name is NULL: t is for all */
+    struct ls_chat_template t, with_tools; /* name NULL: absent; without with_tools t is for all */
     json_t *tokens;                        /* an object: bos_token and so on */
 };
 struct chat_conversation {

@@ -685,7 +685,10 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     opens(folder, NULL, "d");
     opens_for(WITH_TOOLS, folder, NULL, "t");
     config_write(folder, "{\"chat_template\": {\"rag\": \"t\"}}");
-    opens(folder, NULL, "none of its 1 templates is named \"default\"");
+    opens(folder, NULL, "none of its 1 templates is named \"default\" or \"tool_use\"");
+    config_write(folder, "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"}]}");
+    opens_for(WITH_TOOLS, folder, NULL, "t");
+    opens(folder, NULL, "the only template is \"tool_use\", and the conversation has no tools");
     char map[300]; /* over tokenizer_config.json, unless that has all added tokens */
     snprintf(map, sizeof map, "%s/special_tokens_map.json", folder);
     static const char named[] = "{\"eos_token\": \"<M>\", \"bos_token\": null}";
@@ -715,6 +718,10 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "{{ bos_token }}4", 16);
     opens_for(WITH_TOOLS, folder, NULL, "<B>4");
     opens_for("{\"messages\": [{\"role\": \"user\"}], \"tools\": null}", folder, NULL, "<B>2");
+    assert_int_equal(unlink(template), 0);
+    opens_for(WITH_TOOLS, folder, NULL, "<B>4");
+    opens(folder, NULL, "tool_use.jinja: the only template is \"tool_use\"");
+    scratch_write(template, "{{ bos_token }}2", 16);
     scratch_write(file, "{{ bos_token }}3", 16);
     opens(folder, file, "<B>3");
     opens_for(WITH_TOOLS, folder, file, "<B>3");
