@@ -34,7 +34,7 @@ bool bnb_matrix_of(const char *name, char matrix[LS_PARAM_NAME_MAX + 64])
 
 #define KEY "quantization_config"
 
-int bnb_config_take(json_t *description, const char *name, struct ls_error *error)
+int bnb_config_take(json_t *description, const char *name, bool *found, struct ls_error *error)
 {
     static const struct {
         const char *key, *values[5];
@@ -66,6 +66,7 @@ int bnb_config_take(json_t *description, const char *name, struct ls_error *erro
                                 expected[i].values[0]);
     }
     json_object_del(description, KEY);
+    *found = true;
     return LS_OK;
 }
 

@@ -5,8 +5,8 @@
 #include "interop/interop_private.h"
 
 /* LS_ECONFIG if description's quantization_config names another method, or another form of
- * bitsandbytes; otherwise it goes, if it is bitsandbytes'. name: of the file. */
-int bnb_config_take(json_t *description, const char *name, struct ls_error *error);
+ * bitsandbytes; otherwise it goes, if it is bitsandbytes', and *found is set. name: of the file. */
+int bnb_config_take(json_t *description, const char *name, bool *found, struct ls_error *error);
 /* Whether the tensor of that name belongs to a matrix, and to which. */
 bool bnb_matrix_of(const char *name, char matrix[LS_PARAM_NAME_MAX + 64]);
 /* Whether the tensor is a matrix's codes, in whatever type they are stored, or can be nothing else.

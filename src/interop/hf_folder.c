@@ -18,6 +18,7 @@ struct folder {
     json_t *config;
     json_t *index; /* NULL: a single file */
     enum ls_arch arch;
+    bool quantised; /* by config.json, with bitsandbytes */
     struct shard *shards;
     int64_t count, room;
 };
@@ -297,6 +298,8 @@ static int folder_check(const struct ls_model_source *source, struct ls_error *e
     json_t *expected = json_object();
     const struct shard *shard;
     struct ls_elsewhere there;
+    const struct folder *f = source->data;
+    bool codes = false;
     int status = LS_OK;
     for (int i = 0; i < params->count; i++) {
         if (!ls_param_elsewhere(params, &source->model, &params->list[i], &there))
@@ -304,8 +307,15 @@ static int folder_check(const struct ls_model_source *source, struct ls_error *e
         const struct ls_tensor_view *found =
             param_find(source, &params->list[i], there.name, &shard);
         json_object_set_new(expected, found->name, json_true());
+        codes |= params->list[i].hidden && bnb_is_codes(shard->file, found);
     }
-    if (params->tied_param >= 0) {
+    if (f->quantised && !codes)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "%.300s: quantization_config is of bitsandbytes, and the files hold "
+                              "no matrix in NF4: remove the key if the weights are as they were "
+                              "trained, or take the files that were quantised",
+                              f->config_path);
+    if (!status && params->tied_param >= 0) {
         const struct ls_param *table = &params->list[params->tied_param];
         const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &shard);
         if (head)
@@ -344,7 +354,7 @@ static int folder_open(struct ls_model_source *source, struct ls_error *error)
     if (!status)
         status = interop_family(f->config, f->config_path, &f->arch, error);
     if (!status)
-        status = bnb_config_take(f->config, f->config_path, error);
+        status = bnb_config_take(f->config, f->config_path, &f->quantised, error);
     if (status)
         return status;
     interop_keys_unknown(f->config, f->arch, f->config_path, source->log);
