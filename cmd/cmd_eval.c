@@ -99,6 +99,16 @@ static int store_lines(struct evaluating *e, const struct ls_token_store *store,
     return status;
 }
 
+/* DATA = data: what is wrong with it; an error that begins with data goes on with that. */
+static void data_blame(const char *data, struct ls_error *error)
+{
+    size_t length = strlen(data);
+    bool begins = !strncmp(error->text, data, length) && !strncmp(error->text + length, ": ", 2);
+    char what[sizeof error->text];
+    snprintf(what, sizeof what, "%s", error->text + (begins ? length + 2 : 0));
+    ls_error_set(error, error->code, "DATA = %.300s: %.600s", data, what);
+}
+
 static int store_evaluate(struct evaluating *e, struct ls_error *error)
 {
     struct finished_job *job = e->job;
@@ -109,7 +119,9 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
     int status = data[0]
                      ? ls_tokenizer_stores_check(ls_finished_tokenizer(e->finished), data, error)
                      : ls_error_set(error, LS_ECONFIG,
-                                    "the run has no data.valid: name the data to evaluate on");
+                                    job->data ? "DATA is empty: expected a token store"
+                                              : "the run has no data.valid: name the data to "
+                                                "evaluate on");
     if (!status)
         status = ls_config_store(&job->config, data, &store, error);
     status = agreed(e, status, error);
@@ -120,8 +132,10 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
         ls_config_reject(&job->config, status, "data.valid", error,
                          "%s. If the data was moved, name it: lockstep eval %s DATA", error->text,
                          job->args->word[0]);
+    else if (status == LS_EDATA && data == own)
+        ls_config_blame(&job->config, "data.valid", error);
     else if (status == LS_EIO || status == LS_EDATA)
-        ls_error_prefix(error, "%s = %.300s", job->data ? "DATA" : "data.valid", data);
+        data_blame(data, error);
     if (!status && e->first)
         *report = mine;
     if (!status && logprobs && e->first)
