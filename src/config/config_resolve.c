@@ -4,6 +4,8 @@
 
 #include <lockstep/base/key.h>
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define REJECT(name, ...) ls_config_reject(config, LS_ECONFIG, name, error, __VA_ARGS__)
@@ -367,6 +369,16 @@ void ls_config_name_out(struct ls_config *config)
     snprintf(out, LS_CONFIG_TEXT_BYTES, "runs/%.*s", length ? length : 3, length ? name : "run");
 }
 
+/* A run's names are too many, and too common, for the root of the file system. */
+static int check_out(const struct ls_config *config, struct ls_error *error)
+{
+    char real[PATH_MAX];
+    if (!realpath(config->train.out, real) || strcmp(real, "/") != 0)
+        return LS_OK;
+    return REJECT("train.out",
+                  "the root of the file system: expected a directory of the run's own");
+}
+
 int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends,
                    struct ls_error *error)
 {
@@ -386,7 +398,7 @@ int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends
         status = check_async(config, error);
     if (!status)
         ls_config_name_out(config);
-    return status;
+    return status ? status : check_out(config, error);
 }
 
 bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key)

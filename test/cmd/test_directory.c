@@ -314,6 +314,14 @@ CASE(test_the_recipe_is_not_overwritten)
         expect("cmp kept.yaml mine/config.yaml && ls mine", 0, "config.yaml\n");
         assert_string_equal(output, "config.yaml\n");
     }
+    static const char *const roots[] = {"/", "//", "/tmp/.."};
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=1", roots[i]);
+        expect(line, ls_exit_code(LS_ECONFIG), "the root of the file system");
+        snprintf(line, sizeof line, "$L launch --ranks 2 $C parallel.dp=2 train.out=%s", roots[i]);
+        expect(line, ls_exit_code(LS_ECONFIG), "the root of the file system");
+    }
     /* A run's own is replaced, also one that was killed before it wrote more. */
     expect("$L train $C train.out=again train.steps=1 && rm -r again/checkpoints again/metrics* && "
            "$L train $C train.out=again train.steps=1",
