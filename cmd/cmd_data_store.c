@@ -6,6 +6,7 @@
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data/corpus_tools.h>
+#include <lockstep/device.h>
 
 #include <string.h>
 
@@ -20,27 +21,46 @@ static int required(const struct cmd_args *args, const char *option, const char 
                                  option, what);
 }
 
+/* What the arguments say of it. */
+static int read_job(const struct cmd_args *args, const char *what, struct ls_store_job *job,
+                    struct ls_error *error)
+{
+    *job = (struct ls_store_job){.part_documents = LS_PART_DOCUMENTS};
+    int status = required(args, "--output", what, &job->output, error);
+    return status ? status
+                  : cmd_args_int(args, "--part-documents", 1, INT64_C(1) << 40,
+                                 &job->part_documents, error);
+}
+
+static void print_resumed(FILE *file, int64_t documents)
+{
+    if (documents > 0)
+        fprintf(file, "; %lld were done before", (long long)documents);
+    fputc('\n', file);
+}
+
 static void print_part(const char *name, const struct ls_store_part *part)
 {
     cmd_print("%s  %s, %s", name, ls_counted(part->documents, "document").text,
               ls_counted(part->tokens, "token").text);
     if (part->counted < part->tokens)
         cmd_print(", %lld of them count", (long long)part->counted);
-    cmd_print("\n");
+    print_resumed(stdout, part->resumed);
 }
 
 int cmd_data_merge(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_store_part part;
-    const char *output;
-    int status = required(args, "--output", "PREFIX", &output, error);
+    struct ls_store_job job;
+    int status = read_job(args, "PREFIX", &job, error);
     if (status)
         return status;
     cmd_progress_begin();
-    status = ls_store_merge(args->word, args->words, output, cmd_stop_begin(), &part, error);
+    job.stop = cmd_stop_begin();
+    status = ls_store_merge(args->word, args->words, &job, &part, error);
     ls_meter_clear();
     if (!status)
-        print_part(output, &part);
+        print_part(job.output, &part);
     return status;
 }
 
@@ -50,23 +70,36 @@ static bool is_jsonl(const char *path)
            ls_path_ends(path, ".jsonl.zst");
 }
 
-static int split_corpus(const char *input, const struct ls_shares *shares, const char *output,
-                        bool skips, struct ls_error *error)
+/* The name of part i, a folder if they are in folders. */
+static void part_name(const char *output, int i, const char *ending, char name[PATH_MAX])
 {
+    bool folder = ls_path_ends(output, "/");
+    snprintf(name, PATH_MAX, "%s%s%d%s", output, folder ? "" : "_", i, folder ? "/" : ending);
+}
+
+static int split_corpus(const char *input, const struct ls_shares *shares,
+                        const struct ls_store_job *job, bool skips, struct ls_error *error)
+{
+    char name[PATH_MAX];
     int64_t documents[LS_PARTS_MAX], skipped = 0;
     struct ls_corpus_report report;
     const struct ls_corpus_config config = {.inputs = &input,
                                             .inputs_count = 1,
-                                            .output = output,
+                                            .output = job->output,
+                                            .part_documents = job->part_documents,
                                             .workers = 1,
                                             .skip_bad = skips,
                                             .skipped = records_skipped,
                                             .user = &skipped,
-                                            .stop = cmd_stop_begin()};
+                                            .stop = job->stop};
     int status = ls_corpus_split(&config, shares, documents, &report, error);
     ls_meter_clear();
-    for (int i = 0; i < shares->count && !status; i++)
-        cmd_print("%s_%d.jsonl  %s\n", output, i, ls_counted(documents[i], "document").text);
+    for (int i = 0; i < shares->count && !status; i++) {
+        part_name(job->output, i, ".jsonl", name);
+        cmd_print("%s  %s\n", name, ls_counted(documents[i], "document").text);
+    }
+    if (!status && report.resumed > 0)
+        printf("%lld were done before\n", (long long)report.resumed);
     if (!status)
         records_print_skipped(report.skipped);
     return status;
@@ -76,9 +109,10 @@ int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_store_part parts[LS_PARTS_MAX];
     struct ls_shares shares;
-    const char *output, *text;
+    struct ls_store_job job;
+    const char *text;
     bool skips = false;
-    int status = required(args, "--output", "PREFIX", &output, error);
+    int status = read_job(args, "PREFIX", &job, error);
     if (!status)
         status = required(args, "--parts", "N", &text, error);
     if (!status && ls_shares_parse(text, &shares, error))
@@ -88,13 +122,14 @@ int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
     if (status)
         return status;
     cmd_progress_begin();
+    job.stop = cmd_stop_begin();
     if (is_jsonl(args->word[0]))
-        return split_corpus(args->word[0], &shares, output, skips, error);
-    status = ls_store_split(args->word[0], &shares, output, cmd_stop_begin(), parts, error);
+        return split_corpus(args->word[0], &shares, &job, skips, error);
+    status = ls_store_split(args->word[0], &shares, &job, parts, error);
     ls_meter_clear();
     for (int i = 0; i < shares.count && !status; i++) {
         char name[PATH_MAX];
-        snprintf(name, sizeof name, "%s_%d", output, i);
+        part_name(job.output, i, "", name);
         print_part(name, &parts[i]);
     }
     return status;
@@ -103,20 +138,25 @@ int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
 int cmd_data_detokenize(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_detokenize_report report;
-    const char *output;
-    int status = required(args, "--output", "FILE", &output, error);
+    struct ls_store_job job;
+    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
+    int status = read_job(args, "FILE", &job, error);
+    if (!status)
+        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
     if (status)
         return status;
+    job.workers = (int)workers;
     cmd_progress_begin();
-    status =
-        ls_store_detokenize(args->word[0], cmd_args_value(args, "--tokenizer"), output,
-                            cmd_args_value(args, "--json-keys"), cmd_stop_begin(), &report, error);
+    job.stop = cmd_stop_begin();
+    status = ls_store_detokenize(args->word[0], cmd_args_value(args, "--tokenizer"),
+                                 cmd_args_value(args, "--json-keys"), &job, &report, error);
     ls_meter_clear();
-    if (!status && strcmp(output, "-") != 0)
-        cmd_print("%s  %s, %s, %s of text\n", output, ls_counted(report.documents, "document").text,
-                  ls_counted(report.tokens, "token").text,
-                  ls_counted(report.text_bytes, "byte").text);
-    return status;
+    if (status || strcmp(job.output, "-") == 0)
+        return status;
+    cmd_print("%s  %s, %s, %s of text", job.output, ls_counted(report.documents, "document").text,
+              ls_counted(report.tokens, "token").text, ls_counted(report.text_bytes, "byte").text);
+    print_resumed(stdout, report.resumed);
+    return LS_OK;
 }
 
 /* ---- verify ---------------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@
     }
 #define PART_DOCUMENTS                                                                             \
     {                                                                                              \
-        "--part-documents", "N", "documents of the input in a part of a folder (default: 100000)"  \
+        "--part-documents", "N", "documents in a part of a folder (default: 100000)"               \
     }
 #define ON_ERROR                                                                                   \
     {                                                                                              \
@@ -62,17 +62,26 @@ OPTIONS(filter_options) = {
     {"--explain", "FILE", "write a JSON line for each document that was dropped, with its rules"},
     {"--list", NULL, "print the rules, with their groups and bounds"},
     END};
-OPTIONS(detokenize_options) = {{"--output", "FILE", "where the JSONL goes (- is standard output)"},
+OPTIONS(detokenize_options) = {OUTPUT,
                                TOKENIZER,
                                {"--json-keys", "KEY", "the key of the text (default: text)"},
+                               PART_DOCUMENTS,
+                               {"--workers", "N", "decode with N threads (default: all cores)"},
                                END};
-OPTIONS(merge_options) = {{"--output", "PREFIX", "write PREFIX.bin, .idx and what belongs to them"},
-                          END};
+OPTIONS(merge_options) = {
+    {"--output", "PREFIX|FOLDER/",
+     "write PREFIX.bin, .idx and what belongs to them, or a folder of stores, with which a stopped "
+     "job goes on"},
+    PART_DOCUMENTS,
+    END};
 OPTIONS(pack_options) = {{"--sequence", "T", "tokens of a sequence: data.sequence of the training"},
                          END};
 OPTIONS(split_options) = {
-    {"--output", "PREFIX", "write PREFIX_0, PREFIX_1 and so on; of JSONL, PREFIX_0.jsonl ..."},
+    {"--output", "PREFIX|FOLDER/",
+     "write PREFIX_0, PREFIX_1 and so on (of JSONL, PREFIX_0.jsonl ...), or the folders FOLDER/0/, "
+     "FOLDER/1/ and so on, with which a stopped job goes on"},
     {"--parts", "N|WEIGHTS", "N equal parts, or a weight for each, such as 0.9,0.1"},
+    PART_DOCUMENTS,
     {"--on-error", "stop|skip", "stop at a bad record of JSONL (the default), or skip it"},
     END};
 OPTIONS(stats_options) = {
@@ -110,7 +119,7 @@ const struct cmd_page cmd_data_pages[] = {
      filter_options, cmd_data_filter, 0,
      "lockstep data filter --input web.jsonl --output good.jsonl --explain dropped.jsonl\n"
      "lockstep data filter --input web/ --output good/ --rules gopher,c4,words-min=20\n"},
-    {"data split", "STORE|FILE.jsonl --parts N|WEIGHTS --output PREFIX",
+    {"data split", "STORE|FILE.jsonl --parts N|WEIGHTS --output PREFIX|FOLDER/",
      "cut a token store, or JSONL, into parts",
      "Document i goes to the part that lags most behind its share, so the parts are spread evenly "
      "over the store and depend on nothing but its order. Masks, weights and the tokenizer's name "
@@ -123,12 +132,12 @@ const struct cmd_page cmd_data_pages[] = {
      "data.packing=best_fit. Only a document that is longer than a sequence is cut. Prints how "
      "many are, how much padding there is, and what the other two ways of data.packing would do.",
      pack_options, cmd_data_pack, 0, "lockstep data pack corpus --sequence 2048\n"},
-    {"data merge", "STORE... --output PREFIX", "join token stores",
+    {"data merge", "STORE... --output PREFIX|FOLDER/", "join token stores",
      "Writes the documents of all stores, in order, as one store. All must have one tokenizer. If "
      "one has a mask, so has the result: every token of a store without a mask counts. The same "
      "goes for weights: without them each is 1.",
      merge_options, cmd_data_merge, 0, "lockstep data merge web_train code_train --output all\n"},
-    {"data detokenize", "STORE --output FILE", "make text of a token store",
+    {"data detokenize", "STORE --output FILE|FOLDER/", "make text of a token store",
      "Writes a JSON line for each document: its text without the tokens that end it or were put "
      "around it. Bytes that are not UTF-8 become U+FFFD, because JSON cannot hold them.",
      detokenize_options, cmd_data_detokenize, 1,

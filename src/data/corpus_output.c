@@ -55,18 +55,18 @@ static int write_line(const void *context, FILE *file, struct ls_error *error)
     ls_json_string(file, line->key, strlen(line->key));
     fputs(": ", file);
     ls_json_string(file, line->text->bytes, line->text->count);
-    fputs("}\n", file);
+    fputc('}', file);
     return LS_OK;
 }
 
-int data_jsonl_put(struct ls_atomic_file *file, const char *key, const struct ls_text *text,
-                   struct ls_error *error)
+int data_jsonl_line(const char *key, const struct ls_text *text, struct ls_text *line,
+                    struct ls_error *error)
 {
     char *bytes;
     size_t count;
     int status = ls_text_write(write_line, &(struct line){key, text}, &bytes, &count, error);
-    if (!status && ls_atomic_file_write(file, bytes, count))
-        status = ls_error_set(error, file->error.code, "%s", file->error.text);
+    if (!status)
+        status = data_text_put(line, bytes, count, error);
     free(bytes);
     return status;
 }
@@ -74,99 +74,48 @@ int data_jsonl_put(struct ls_atomic_file *file, const char *key, const struct ls
 int data_document_put(const struct data_document *document, const char *key,
                       struct ls_atomic_file *file, struct ls_error *error)
 {
-    if (document->line.count == 0)
-        return data_jsonl_put(file, key ? key : "text", &document->text, error);
-    ls_atomic_file_write(file, document->line.bytes, document->line.count);
-    if (ls_atomic_file_write(file, "\n", 1))
-        return ls_error_set(error, file->error.code, "%s", file->error.text);
-    return LS_OK;
+    struct ls_text made = {0};
+    const struct ls_text *line = &document->line;
+    if (line->count == 0) {
+        int status = data_jsonl_line(key ? key : "text", &document->text, &made, error);
+        line = &made;
+        if (status)
+            return status;
+    }
+    ls_atomic_file_write(file, line->bytes, line->count);
+    ls_atomic_file_write(file, "\n", 1);
+    ls_text_release(&made);
+    return file->error.code ? ls_error_set(error, file->error.code, "%s", file->error.text) : LS_OK;
 }
 
-/* ---- a folder's job -------------------------------------------------------------------------- */
+/* ---- what is read ---------------------------------------------------------------------------- */
 
-/* What is made there, of what: the same text is the same job. */
-struct job {
-    const char *what;
-    const struct ls_corpus_config *config;
-    int64_t part_documents;
-    const struct data_corpus *corpus;
-};
-
-static int write_job(const void *context, FILE *file, struct ls_error *error)
+static int spare_corpus(const void *of, const char *path, struct ls_error *error)
 {
-    const struct job *job = context;
+    return data_corpus_spare(of, path, error);
+}
+
+static int list_corpus(const void *of, FILE *file, struct ls_error *error)
+{
+    const struct data_corpus *corpus = of;
     (void)error;
-    fprintf(file, "lockstep data %s\nkey %s\npart documents %lld\nbad records %s\n", job->what,
-            job->config->json_key ? job->config->json_key : "text", (long long)job->part_documents,
-            job->config->skip_bad ? "skipped" : "stop");
-    for (size_t i = 0; i < data_corpus_paths(job->corpus); i++) {
-        struct stat input = {0};
-        const char *path = data_corpus_path(job->corpus, i);
-        const char *kind = data_corpus_is_jsonl(job->corpus, i) ? "JSONL" : "text";
-        if (stat(path, &input) == 0 && S_ISREG(input.st_mode))
-            fprintf(file, "input %s, %s, %lld bytes, changed %lld\n", path, kind,
-                    (long long)input.st_size, (long long)input.st_mtime);
-        else
-            fprintf(file, "input %s, %s\n", path, kind);
-    }
+    for (size_t i = 0; i < data_corpus_paths(corpus); i++)
+        data_job_input(file, data_corpus_path(corpus, i),
+                       data_corpus_is_jsonl(corpus, i) ? "JSONL" : "text");
     return LS_OK;
 }
 
-/* The folder is of this job from here on, or it was. */
-static int job_check(const struct data_corpus_output *output, const struct job *job,
-                     struct ls_error *error)
+struct data_inputs data_corpus_inputs(const struct data_corpus *corpus)
 {
-    enum { JOB_BYTES_MAX = 256 << 20 };
-    char path[PATH_MAX], *text = NULL, *found = NULL;
-    size_t bytes, found_bytes;
-    int status = ls_path_join(path, output->config->output, "job.txt", error);
-    if (!status && access(path, F_OK) != 0 && output->parts == 0)
-        return ls_file_write(path, write_job, job, error);
-    if (!status)
-        status = ls_text_write(write_job, job, &text, &bytes, error);
-    if (!status && access(path, F_OK) == 0)
-        status = ls_file_read(path, JOB_BYTES_MAX, LS_EDATA, &found, &found_bytes, error);
-    if (!status && !(found && found_bytes == bytes && memcmp(found, text, bytes) == 0))
-        status = ls_error_set(error, LS_EINVAL,
-                              "%.300s: its parts are of another job (other options or inputs, or "
-                              "inputs that have changed; job.txt has them). Remove the folder, or "
-                              "choose another",
-                              output->config->output);
-    free(text);
-    free(found);
-    return status;
-}
-
-int data_corpus_output_part(const struct data_corpus_output *output, int64_t part, bool removed,
-                            char path[PATH_MAX], struct ls_error *error)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%06lld%s.jsonl", (long long)part, removed ? ".removed" : "");
-    return ls_path_join(path, output->config->output, name, error);
-}
-
-static int open_folder(struct data_corpus_output *output, const struct job *job,
-                       struct ls_error *error)
-{
-    char path[PATH_MAX];
-    int status = ls_directory_make(output->config->output, NULL, error);
-    if (!status)
-        status = ls_lock_take(&output->lock, output->config->output, NULL, error);
-    if (!status)
-        ls_atomic_file_sweep(output->config->output, "");
-    for (bool there = true; !status && there; output->parts += there) {
-        status = data_corpus_output_part(output, output->parts, false, path, error);
-        there = !status && access(path, F_OK) == 0;
-    }
-    return status ? status : job_check(output, job, error);
+    return (struct data_inputs){corpus, spare_corpus, list_corpus};
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static int open_file(struct ls_atomic_file *file, bool *open, const char *path,
-                     const struct data_corpus *corpus, struct ls_error *error)
+                     const struct data_inputs *inputs, struct ls_error *error)
 {
-    int status = data_corpus_spare(corpus, path, error);
+    int status = inputs->spare(inputs->of, path, error);
     if (!status)
         status = ls_atomic_file_open(file, path, NULL, error);
     if (!status)
@@ -189,34 +138,50 @@ static int apart(const struct data_corpus_output *output, const char *list, stru
                 : LS_OK;
 }
 
+static int open_folder(struct data_corpus_output *output, const char *job, struct ls_error *error)
+{
+    const struct ls_corpus_config *config = output->config;
+    char *what;
+    if (asprintf(&what, "lockstep data %s\nkey %s\npart documents %lld\nbad records %s\n", job,
+                 config->json_key ? config->json_key : "text",
+                 (long long)output->folder.part_documents,
+                 config->skip_bad ? "skipped" : "stop") < 0)
+        return ls_no_memory(error, "to write %s", config->output);
+    int status = data_folder_open(&output->folder, ".jsonl", what, &output->inputs, error);
+    free(what);
+    return status;
+}
+
 int data_corpus_output_open(struct data_corpus_output *output,
-                            const struct ls_corpus_config *config, const struct data_corpus *corpus,
+                            const struct ls_corpus_config *config, const struct data_inputs *inputs,
                             const char *list, const char *job, int64_t *skip,
                             struct ls_error *error)
 {
     struct stat at;
-    size_t length = strlen(config->output);
     int64_t documents = config->part_documents ? config->part_documents : LS_PART_DOCUMENTS;
+    bool folder = ls_path_ends(config->output, "/") ||
+                  (stat(config->output, &at) == 0 && S_ISDIR(at.st_mode));
     *output = (struct data_corpus_output){
-        .config = config, .corpus = corpus, .part_documents = documents, .part = -1};
-    output->folder = (length > 0 && config->output[length - 1] == '/') ||
-                     (stat(config->output, &at) == 0 && S_ISDIR(at.st_mode));
+        .config = config,
+        .inputs = *inputs,
+        .folder = {.path = folder ? config->output : NULL, .part_documents = documents},
+        .removes = true};
     *skip = 0;
     if (documents < 1)
         return ls_error_set(error, LS_EINVAL, "parts of %lld documents", (long long)documents);
-    if (output->folder && list)
+    if (folder && list)
         return ls_error_set(error, LS_EINVAL,
                             "%.300s: a folder has its own lists, NNNNNN.removed.jsonl; another one "
                             "goes with an output that is a file",
                             config->output);
     int status;
-    if (output->folder) {
-        status = open_folder(output, &(struct job){job, config, documents, corpus}, error);
-        *skip = output->parts * documents;
+    if (folder) {
+        status = open_folder(output, job, error);
+        *skip = output->folder.parts * documents;
     } else {
-        status = open_file(&output->kept, &output->kept_open, config->output, corpus, error);
+        status = open_file(&output->kept, &output->kept_open, config->output, inputs, error);
         if (!status && list)
-            status = open_file(&output->removed, &output->removed_open, list, corpus, error);
+            status = open_file(&output->removed, &output->removed_open, list, inputs, error);
         if (!status && list)
             status = apart(output, list, error);
     }
@@ -240,7 +205,7 @@ void data_corpus_output_release(struct data_corpus_output *output)
         ls_atomic_file_abort(&output->removed);
     if (output->kept_open)
         ls_atomic_file_abort(&output->kept);
-    ls_lock_release(&output->lock);
+    ls_lock_release(&output->folder.lock);
     output->kept_open = output->removed_open = false;
 }
 
@@ -249,15 +214,15 @@ static int next_part(struct data_corpus_output *output, int64_t part, struct ls_
 {
     char path[PATH_MAX];
     int status = data_corpus_output_commit(output, error);
-    output->part = part;
     if (!status)
-        status = data_corpus_output_part(output, part, false, path, error);
+        status = data_folder_part(&output->folder, part, ".jsonl", path, error);
     if (!status)
-        status = open_file(&output->kept, &output->kept_open, path, output->corpus, error);
-    if (!status)
-        status = data_corpus_output_part(output, part, true, path, error);
-    return status ? status
-                  : open_file(&output->removed, &output->removed_open, path, output->corpus, error);
+        status = open_file(&output->kept, &output->kept_open, path, &output->inputs, error);
+    if (!status && output->removes)
+        status = data_folder_part(&output->folder, part, DATA_REMOVED_JSONL, path, error);
+    if (!status && output->removes)
+        status = open_file(&output->removed, &output->removed_open, path, &output->inputs, error);
+    return status;
 }
 
 struct removal {
@@ -271,7 +236,7 @@ static int write_removal(const void *context, FILE *file, struct ls_error *error
 {
     const struct removal *removal = context;
     char place[PATH_MAX + 32];
-    data_place_text(removal->output->corpus, removal->document->place, place);
+    data_place_text(removal->output->inputs.of, removal->document->place, place);
     fprintf(file, "{\"number\": %lld, \"document\": ", (long long)removal->document->number);
     ls_json_string(file, place, strlen(place));
     return removal->why(removal->context, file, error);
@@ -283,12 +248,10 @@ int data_corpus_output_put(struct data_corpus_output *output, const struct data_
     const struct removal removal = {output, document, why, context};
     char *line = NULL;
     size_t bytes;
-    int64_t part = document->number / output->part_documents;
-    int status = LS_OK;
-    if (output->folder && part < output->parts)
+    if (data_folder_has(&output->folder, document->number))
         return LS_OK;
-    if (output->folder && part != output->part)
-        status = next_part(output, part, error);
+    int64_t part = data_folder_begins(&output->folder, document->number);
+    int status = part < 0 ? LS_OK : next_part(output, part, error);
     if (!status && !why)
         return data_document_put(document, output->config->json_key, &output->kept, error);
     if (!status && output->removed_open)

@@ -5,7 +5,6 @@
 
 #include "data/data_private.h"
 
-#include <lockstep/base/lock.h>
 #include <lockstep/data/corpus_tools.h>
 
 /* ---- documents (documents.c) ----------------------------------------------------------------- */
@@ -43,31 +42,29 @@ void data_place_text(const struct data_corpus *corpus, struct data_place place,
  * whole, behind the list of those that were removed. */
 struct data_corpus_output {
     const struct ls_corpus_config *config;
-    const struct data_corpus *corpus;
-    int64_t part_documents;
-    bool folder;
-    int64_t parts, part; /* parts that were there; the one that is open, -1: none */
-    struct ls_lock lock; /* of a folder */
+    struct data_inputs inputs;
+    struct data_folder folder;
+    bool removes; /* parts have lists of what was removed: true, unless set after the opening */
     struct ls_atomic_file kept, removed;
     bool kept_open, removed_open;
 };
+struct data_inputs data_corpus_inputs(const struct data_corpus *corpus);
 /* list: of removed documents, for a file; NULL: none. job says what is done, and how; a folder with
  * parts of another job is LS_EINVAL. *skip = documents whose part is there. Release it whatever
- * this returns. */
+ * this returns; it takes zeros too. */
 int data_corpus_output_open(struct data_corpus_output *output,
-                            const struct ls_corpus_config *config, const struct data_corpus *corpus,
+                            const struct ls_corpus_config *config, const struct data_inputs *inputs,
                             const char *list, const char *job, int64_t *skip,
                             struct ls_error *error);
-/* The document remains (why NULL), or is removed: why writes the members of its object in the list
- * that follow its number and its name. Nothing happens if its part is there. */
+/* The document remains (why NULL), or is removed from a corpus: why writes the members of its
+ * object in the list that follow its number and its name. Nothing happens if its part is there. */
 int data_corpus_output_put(struct data_corpus_output *output, const struct data_document *document,
                            ls_writer *why, const void *context, struct ls_error *error);
 /* Gives the last files their names. */
 int data_corpus_output_commit(struct data_corpus_output *output, struct ls_error *error);
 void data_corpus_output_release(struct data_corpus_output *output);
-/* Names of the files of a part that is there. */
-int data_corpus_output_part(const struct data_corpus_output *output, int64_t part, bool removed,
-                            char path[PATH_MAX], struct ls_error *error);
+/* How the list of removed documents of a part ends. */
+#define DATA_REMOVED_JSONL ".removed.jsonl"
 
 /* Appends the document's record: JSONL's own line, or {"KEY": text} of a file. */
 int data_document_put(const struct data_document *document, const char *key,

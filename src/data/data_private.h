@@ -4,7 +4,9 @@
 #define DATA_DATA_PRIVATE_H
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/lock.h>
 #include <lockstep/data.h>
+#include <lockstep/data/store_tools.h>
 #include <lockstep/data/sums.h>
 
 #include <string.h>
@@ -319,6 +321,39 @@ struct data_work {
 };
 int data_work_run(const struct data_work *work, struct ls_error *error);
 
+/* ---- a folder of parts, with which a stopped job goes on (job_folder.c) ---------------------- */
+
+/* What a tool reads. */
+struct data_inputs {
+    const void *of;
+    /* LS_EINVAL if what is to be written at path is one of them. */
+    int (*spare)(const void *of, const char *path, struct ls_error *error);
+    ls_writer *list; /* each by data_job_input */
+};
+void data_job_input(FILE *file, const char *path, const char *kind);
+
+/* Part i is of documents [i * part_documents, (i + 1) * part_documents) of the job. */
+struct data_folder {
+    const char *path; /* borrowed; NULL: the output is no folder. This and the next: given */
+    int64_t part_documents;
+    int64_t parts; /* that were there, one behind the other; 0 at first */
+    struct ls_lock lock;
+};
+/* Makes the folder, or takes the parts that are there: their last files end in `last`. what says
+ * what is made, in lines; a folder of other parts is LS_EINVAL. Release the lock whatever this
+ * returns. */
+int data_folder_open(struct data_folder *folder, const char *last, const char *what,
+                     const struct data_inputs *inputs, struct ls_error *error);
+/* The name of a part's file. */
+int data_folder_part(const struct data_folder *folder, int64_t part, const char *suffix,
+                     char path[PATH_MAX], struct ls_error *error);
+/* Whether the document's part was there. */
+bool data_folder_has(const struct data_folder *folder, int64_t document);
+/* The part that the document is the first one of; -1: it is not, or there is no folder. */
+int64_t data_folder_begins(const struct data_folder *folder, int64_t document);
+/* How the text of a stop by a signal ends. */
+const char *data_folder_stopped(const struct data_folder *folder);
+
 /* ---- digests of a store's files, being made (sums.c) ----------------------------------------- */
 
 /* *out is to be freed with ls_sums_free whatever this returns. */
@@ -447,29 +482,56 @@ int data_stored_ids(struct data_stored *stored, int64_t first, int64_t count, co
 /* *out becomes the text of a document, without what was put around it. Needs a tokenizer. */
 int data_stored_text(struct data_stored *stored, int64_t first, int64_t count, struct ls_text *out,
                      struct ls_error *error);
-/* Appends the line {"KEY": "TEXT"}. */
-int data_jsonl_put(struct ls_atomic_file *file, const char *key, const struct ls_text *text,
+/* Appends {"KEY": "TEXT"} to line. */
+int data_jsonl_line(const char *key, const struct ls_text *text, struct ls_text *line,
+                    struct ls_error *error);
+/* LS_ESTOPPED if *stop, and how its text ends; the meter shows how much of all tokens is done. */
+int data_tool_step(const volatile int *stop, const char *stopped, int64_t done, int64_t all,
                    struct ls_error *error);
-/* LS_ESTOPPED if *stop; the meter shows how much of all tokens is done. */
-int data_tool_step(const volatile int *stop, int64_t done, int64_t all, struct ls_error *error);
+
+/* ---- shares of documents (store_merge.c) ----------------------------------------------------- */
+
+enum { DATA_SPLIT_JOB_BYTES = 32 + 12 * LS_PARTS_MAX };
+/* What is made in the folder of a part. */
+void data_split_job(const struct ls_shares *shares, int part, char text[DATA_SPLIT_JOB_BYTES]);
 
 /* ---- stores made of others (store_output.c) -------------------------------------------------- */
 
-/* PREFIX.* under temporary names. */
-struct data_output {
-    struct data_writer writer;
-    bool masked, weighted;                /* it is to have a mask, weights */
-    const struct ls_tokenizer *tokenizer; /* NULL: none is recorded */
-    struct data_name recorded;            /* PREFIX.tokenizer */
+/* The stores that a tool reads, as what a folder is made of. */
+struct data_store_list {
+    const char *const *names;
+    int count;
 };
-/* LS_EINVAL if a file of the output is one of the stores that are read. Release it whatever this
- * returns; it takes {.writer = {.fd = -1}} too. */
-int data_output_init(struct data_output *output, const char *prefix, enum ls_dtype dtype,
-                     const struct ls_tokenizer *tokenizer, const char *const *stores, int count,
-                     struct ls_error *error);
-/* Appends a document with its mask and weights, if the output is to have them. */
+struct data_inputs data_store_inputs(const struct data_store_list *stores);
+
+/* What is made, and of what. */
+struct data_making {
+    const char *what; /* the command */
+    struct data_store_list stores;
+    enum ls_dtype dtype;
+    const struct ls_tokenizer *tokenizer; /* NULL: none is recorded */
+    bool masked, weighted;                /* the outputs are to have a mask, weights */
+    int64_t part_documents;
+};
+/* PREFIX.* under temporary names, or FOLDER/NNNNNN.* of which the last part has them. */
+struct data_output {
+    const struct data_making *making; /* borrowed */
+    char prefix[PATH_MAX];
+    struct data_folder folder;
+    struct data_writer writer;
+    struct data_name recorded; /* PREFIX.tokenizer */
+    bool open;                 /* the writer is */
+    int64_t given;             /* documents */
+    struct ls_store_part done; /* of what has its names */
+};
+/* LS_EINVAL if a file of the output is one of the stores that are read. A prefix that ends in a
+ * slash is a folder. Release it whatever this returns; it takes zeros too. */
+int data_output_open(struct data_output *output, const char *prefix,
+                     const struct data_making *making, struct ls_error *error);
+/* The next document, with its mask and weights: it is not read if its part was there. */
 int data_output_copy(struct data_output *output, struct data_stored *from, int64_t first,
                      int64_t count, struct ls_error *error);
+/* Brings all to disk, and then gives it its names. */
 int data_output_finish(struct data_output *output, struct ls_error *error);
 int data_output_publish(struct data_output *output, struct ls_error *error);
 void data_output_release(struct data_output *output);

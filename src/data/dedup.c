@@ -235,8 +235,9 @@ int ls_corpus_dedup(const struct ls_corpus_config *config, const struct ls_dedup
         status = configure(&dedup, wanted, config->workers, error);
     snprintf(job, sizeof job, "dedup: near %.17g, %d hashes, shingles of %d words", wanted->near,
              report->hashes, dedup.minhash.shingle);
+    const struct data_inputs inputs = data_corpus_inputs(dedup.corpus);
     if (!status)
-        status = data_corpus_output_open(&dedup.output, config, dedup.corpus, wanted->list, job,
+        status = data_corpus_output_open(&dedup.output, config, &inputs, wanted->list, job,
                                          &report->corpus.resumed, error);
     if (!status)
         status = run(&dedup, config, error);

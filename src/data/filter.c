@@ -215,9 +215,9 @@ static int count_parts(struct filtering *f, struct ls_error *error)
 {
     char path[PATH_MAX];
     int status = LS_OK;
-    for (int64_t i = 0; i < f->output.parts && !status; i++) {
+    for (int64_t i = 0; i < f->output.folder.parts && !status; i++) {
         bool torn;
-        status = data_corpus_output_part(&f->output, i, true, path, error);
+        status = data_folder_part(&f->output.folder, i, DATA_REMOVED_JSONL, path, error);
         if (!status)
             status = ls_jsonl_each(path, count_removed, f->report, &torn, error);
     }
@@ -266,8 +266,9 @@ int ls_corpus_filter(const struct ls_corpus_config *config, const struct ls_filt
     if (!status && !f.scratch)
         status = ls_no_memory(error, "for %d workers", config->workers);
     job_text(filter, job, sizeof job);
+    const struct data_inputs inputs = data_corpus_inputs(f.corpus);
     if (!status)
-        status = data_corpus_output_open(&f.output, config, f.corpus, list, job,
+        status = data_corpus_output_open(&f.output, config, &inputs, list, job,
                                          &report->corpus.resumed, error);
     if (!status)
         status = run(&f, config, error);

@@ -190,7 +190,7 @@ static int rests_pack(struct packer *p, struct ls_error *error)
             p->bin_of[p->by_size[at]] = bin;
             p->bin_pieces[bin]++;
             if (at % STEP_DOCUMENTS == 0)
-                status = data_tool_step(p->stop, at, p->rests, error);
+                status = data_tool_step(p->stop, "; nothing was written", at, p->rests, error);
         }
     free(p->by_size);
     free(p->bin_next);
@@ -322,7 +322,7 @@ int ls_store_pack(const char *store, int64_t sequence_tokens, const volatile int
     *report = (struct ls_pack_report){0};
     int status = packer_init(&packer, store, error);
     if (!status)
-        status = data_tool_step(stop, 0, 1, error);
+        status = data_tool_step(stop, "; nothing was written", 0, 1, error);
     if (!status)
         status = documents_count(&packer, error);
     if (!status)

@@ -84,42 +84,23 @@ int ls_shares_next(struct ls_shares *shares)
     return next;
 }
 
-/* ---- merge ----------------------------------------------------------------------------------- */
-
-struct merge {
-    struct data_stored *from; /* [count] */
-    int count;
-    const struct ls_tokenizer *tokenizer; /* borrowed from one of them */
-    bool masked, weighted, narrow;
-    int64_t tokens;
-    struct data_output output;
-};
-
-static int merge_open(struct merge *merge, const char *const *stores, int count,
-                      struct ls_error *error)
+void data_split_job(const struct ls_shares *shares, int part, char text[DATA_SPLIT_JOB_BYTES])
 {
-    int status = LS_OK;
-    merge->from = calloc((size_t)count, sizeof *merge->from);
-    merge->narrow = true;
-    if (!merge->from)
-        return ls_no_memory(error, "to merge %d stores", count);
-    for (int i = 0; i < count && !status; i++) {
-        struct data_stored *from = &merge->from[merge->count++];
-        status = data_stored_open(from, stores[i], NULL, error);
-        if (!status)
-            status = data_stored_index(from, error);
-        if (status)
-            break;
-        if (!merge->tokenizer)
-            merge->tokenizer = from->tokenizer;
-        if (from->tokenizer)
-            status = ls_tokenizer_stores_check(merge->tokenizer, stores[i], error);
-        merge->masked |= from->file.masked;
-        merge->weighted |= from->file.weighted;
-        merge->narrow &= from->file.dtype == LS_U16 || from->file.dtype == LS_U8;
-        merge->tokens += from->file.tokens;
-    }
-    return status;
+    snprintf(text, DATA_SPLIT_JOB_BYTES, "split: part %d of", part);
+    for (int i = 0; i < shares->count; i++)
+        ls_string_add(text, DATA_SPLIT_JOB_BYTES, " ", "%lld", (long long)shares->weight[i]);
+}
+
+/* ---- what is made of them -------------------------------------------------------------------- */
+
+static int64_t part_documents(const struct ls_store_job *job)
+{
+    return job->part_documents ? job->part_documents : LS_PART_DOCUMENTS;
+}
+
+static bool is_narrow(const struct data_stored *from)
+{
+    return from->file.dtype == LS_U16 || from->file.dtype == LS_U8;
 }
 
 static enum ls_dtype dtype_of(const struct ls_tokenizer *tokenizer, bool narrow)
@@ -129,50 +110,83 @@ static enum ls_dtype dtype_of(const struct ls_tokenizer *tokenizer, bool narrow)
     return narrow ? LS_U16 : LS_I32;
 }
 
-static int merge_copy(struct merge *merge, const volatile int *stop, struct ls_error *error)
+/* ---- merge ----------------------------------------------------------------------------------- */
+
+struct merge {
+    struct data_stored *from; /* [count] */
+    int count;
+    int64_t tokens;
+    struct data_making making;
+    struct data_output output;
+};
+
+static int merge_open(struct merge *merge, const char *const *stores, int count,
+                      struct ls_error *error)
 {
-    int64_t first, count;
+    struct data_making *making = &merge->making;
     int status = LS_OK;
-    merge->output.masked = merge->masked;
-    merge->output.weighted = merge->weighted;
-    for (int i = 0; i < merge->count && !status; i++) {
-        struct data_stored *from = &merge->from[i];
-        if (merge->tokenizer)
-            from->vocabulary = ls_tokenizer_vocabulary(merge->tokenizer);
-        while (!status && data_stored_next(from, &first, &count)) {
-            status = data_output_copy(&merge->output, from, first, count, error);
-            if (!status)
-                status = data_tool_step(stop, merge->output.writer.tokens, merge->tokens, error);
-        }
+    bool narrow = true;
+    merge->from = calloc((size_t)count, sizeof *merge->from);
+    if (!merge->from)
+        return ls_no_memory(error, "to merge %d stores", count);
+    for (int i = 0; i < count && !status; i++) {
+        struct data_stored *from = &merge->from[merge->count++];
+        status = data_stored_open(from, stores[i], NULL, error);
+        if (!status)
+            status = data_stored_index(from, error);
+        if (status)
+            break;
+        if (!making->tokenizer)
+            making->tokenizer = from->tokenizer;
+        if (from->tokenizer)
+            status = ls_tokenizer_stores_check(making->tokenizer, stores[i], error);
+        making->masked |= from->file.masked;
+        making->weighted |= from->file.weighted;
+        narrow &= is_narrow(from);
+        merge->tokens += from->file.tokens;
     }
-    if (!status && merge->output.writer.tokens == 0)
+    making->dtype = dtype_of(making->tokenizer, narrow);
+    if (!status && merge->tokens == 0)
         status = ls_error_set(error, LS_EDATA, "the stores hold no token: nothing was written");
     return status;
 }
 
-static struct ls_store_part part_of(const struct data_output *output)
+static int merge_copy(struct merge *merge, const volatile int *stop, struct ls_error *error)
 {
-    return (struct ls_store_part){output->writer.documents_count, output->writer.tokens,
-                                  data_writer_counted(&output->writer)};
+    const char *stopped = data_folder_stopped(&merge->output.folder);
+    int64_t first, count, done = 0;
+    int status = LS_OK;
+    for (int i = 0; i < merge->count && !status; i++) {
+        struct data_stored *from = &merge->from[i];
+        if (merge->making.tokenizer)
+            from->vocabulary = ls_tokenizer_vocabulary(merge->making.tokenizer);
+        while (!status && data_stored_next(from, &first, &count)) {
+            status = data_output_copy(&merge->output, from, first, count, error);
+            if (!status)
+                status = data_tool_step(stop, stopped, done += count, merge->tokens, error);
+        }
+    }
+    return status;
 }
 
-int ls_store_merge(const char *const *stores, int count, const char *output,
-                   const volatile int *stop, struct ls_store_part *out, struct ls_error *error)
+int ls_store_merge(const char *const *stores, int count, const struct ls_store_job *job,
+                   struct ls_store_part *out, struct ls_error *error)
 {
-    struct merge merge = {.output = {.writer = {.fd = -1}}};
+    struct merge merge = {.making = {.what = "merge",
+                                     .stores = {stores, count},
+                                     .part_documents = part_documents(job)}};
     if (count < 1)
         return ls_error_set(error, LS_EINVAL, "merge: no store");
     int status = merge_open(&merge, stores, count, error);
     if (!status)
-        status = data_output_init(&merge.output, output, dtype_of(merge.tokenizer, merge.narrow),
-                                  merge.tokenizer, stores, count, error);
+        status = data_output_open(&merge.output, job->output, &merge.making, error);
     if (!status)
-        status = merge_copy(&merge, stop, error);
+        status = merge_copy(&merge, job->stop, error);
     if (!status)
         status = data_output_finish(&merge.output, error);
     if (!status)
         status = data_output_publish(&merge.output, error);
-    *out = part_of(&merge.output);
+    *out = merge.output.done;
     data_output_release(&merge.output);
     for (int i = 0; i < merge.count; i++)
         data_stored_release(&merge.from[i]);
@@ -182,67 +196,101 @@ int ls_store_merge(const char *const *stores, int count, const char *output,
 
 /* ---- split ----------------------------------------------------------------------------------- */
 
-static int split_open(struct data_output *outputs, const struct data_stored *from, int count,
-                      const char *output, struct ls_error *error)
+struct split {
+    struct data_stored from;
+    struct ls_shares shares;
+    struct data_making making;
+    char what[DATA_SPLIT_JOB_BYTES];
+    struct data_output *outputs; /* [shares.count] */
+};
+
+/* Every part has a document. */
+static int split_check(struct split *split, struct ls_error *error)
 {
-    bool narrow = from->file.dtype == LS_U16 || from->file.dtype == LS_U8;
+    struct ls_shares shares = split->shares;
+    struct data_idx_walk begin = split->from.walk;
+    int64_t first, count;
+    int empty = 0;
+    while (empty < shares.count && data_stored_next(&split->from, &first, &count)) {
+        ls_shares_next(&shares);
+        while (empty < shares.count && shares.given[empty] > 0)
+            empty++;
+    }
+    split->from.walk = begin;
+    return empty < shares.count
+               ? ls_error_set(error, LS_EDATA,
+                              "%s: no document for part %d of %d: the store has %lld. Nothing "
+                              "was written: use fewer parts",
+                              split->from.name, empty, shares.count,
+                              (long long)split->from.file.documents)
+               : LS_OK;
+}
+
+static int split_open(struct split *split, const char *output, struct ls_error *error)
+{
+    const struct data_stored *from = &split->from;
+    struct data_making *making = &split->making;
+    const int count = split->shares.count;
+    bool folder = ls_path_ends(output, "/");
     char prefix[PATH_MAX];
-    int status = LS_OK;
+    making->what = split->what;
+    making->tokenizer = from->tokenizer;
+    making->dtype = dtype_of(from->tokenizer, is_narrow(from));
+    making->masked = from->file.masked;
+    making->weighted = from->file.weighted;
+    split->outputs = calloc((size_t)count, sizeof *split->outputs);
+    int status = split->outputs ? LS_OK : ls_no_memory(error, "to split %s", from->name);
     for (int i = 0; i < count && !status; i++) {
-        if (snprintf(prefix, sizeof prefix, "%s_%d", output, i) >= (int)sizeof prefix)
+        data_split_job(&split->shares, i, split->what);
+        if (snprintf(prefix, sizeof prefix, folder ? "%s%d/" : "%s_%d", output, i) >= PATH_MAX)
             status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", output);
         else
-            status = data_output_init(&outputs[i], prefix, dtype_of(from->tokenizer, narrow),
-                                      from->tokenizer, &from->name, 1, error);
+            status = data_output_open(&split->outputs[i], prefix, making, error);
     }
     return status;
 }
 
-static int split_copy(struct data_output *outputs, struct data_stored *from,
-                      struct ls_shares shares, const volatile int *stop, struct ls_error *error)
+static int split_copy(struct split *split, const volatile int *stop, struct ls_error *error)
 {
+    const char *stopped = data_folder_stopped(&split->outputs[0].folder);
+    struct data_stored *from = &split->from;
     int64_t first, count;
     int status = LS_OK;
     while (!status && data_stored_next(from, &first, &count)) {
-        struct data_output *output = &outputs[ls_shares_next(&shares)];
-        output->masked = from->file.masked;
-        output->weighted = from->file.weighted;
+        struct data_output *output = &split->outputs[ls_shares_next(&split->shares)];
         status = data_output_copy(output, from, first, count, error);
         if (!status)
-            status = data_tool_step(stop, first + count, from->file.tokens, error);
+            status = data_tool_step(stop, stopped, first + count, from->file.tokens, error);
     }
-    for (int i = 0; i < shares.count && !status; i++)
-        if (shares.given[i] == 0)
-            status = ls_error_set(error, LS_EDATA,
-                                  "%s: no document for part %d of %d: the store has %lld. Nothing "
-                                  "was written: use fewer parts",
-                                  from->name, i, shares.count, (long long)from->file.documents);
     return status;
 }
 
-int ls_store_split(const char *store, const struct ls_shares *shares, const char *output,
-                   const volatile int *stop, struct ls_store_part *parts, struct ls_error *error)
+int ls_store_split(const char *store, const struct ls_shares *shares,
+                   const struct ls_store_job *job, struct ls_store_part *parts,
+                   struct ls_error *error)
 {
-    struct data_output outputs[LS_PARTS_MAX];
-    struct data_stored from;
-    int status = data_stored_open(&from, store, NULL, error), count = shares->count;
+    struct split split = {.shares = *shares,
+                          .making = {.stores = {&store, 1}, .part_documents = part_documents(job)}};
+    const int count = shares->count;
     LS_ASSERT(count >= 1 && count <= LS_PARTS_MAX);
-    for (int i = 0; i < count; i++)
-        outputs[i] = (struct data_output){.writer = {.fd = -1}};
+    int status = data_stored_open(&split.from, store, NULL, error);
     if (!status)
-        status = data_stored_index(&from, error);
+        status = data_stored_index(&split.from, error);
     if (!status)
-        status = split_open(outputs, &from, count, output, error);
+        status = split_check(&split, error);
     if (!status)
-        status = split_copy(outputs, &from, *shares, stop, error);
+        status = split_open(&split, job->output, error);
+    if (!status)
+        status = split_copy(&split, job->stop, error);
     for (int i = 0; i < count && !status; i++)
-        status = data_output_finish(&outputs[i], error);
+        status = data_output_finish(&split.outputs[i], error);
     for (int i = 0; i < count && !status; i++)
-        status = data_output_publish(&outputs[i], error);
-    for (int i = 0; i < count; i++) {
-        parts[i] = part_of(&outputs[i]);
-        data_output_release(&outputs[i]);
+        status = data_output_publish(&split.outputs[i], error);
+    for (int i = 0; split.outputs && i < count; i++) {
+        parts[i] = split.outputs[i].done;
+        data_output_release(&split.outputs[i]);
     }
-    data_stored_release(&from);
+    free(split.outputs);
+    data_stored_release(&split.from);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,8 @@ static bool output_fails(void)
         output_left--;
         return false;
     }
+    if (output_errno == 0)
+        raise(SIGKILL);
     errno = output_errno;
     return true;
 }

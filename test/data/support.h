@@ -23,7 +23,7 @@ void support_list(const char *folder, char names[2048]);
 const char *support_gpt2(void);
 
 /* The n-th (from 0) call from now of write, fsync or rename fails with errno_value, all after it
- * too; n < 0: none. */
+ * too; of 0 it ends the process, as kill -9 does. n < 0: none. */
 void support_fail_output(long n, int errno_value);
 /* The n-th allocation from now fails; n < 0: none. */
 void support_fail_allocation(long n);

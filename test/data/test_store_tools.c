@@ -172,7 +172,7 @@ static int merge(const char *first, const char *second, const char *output, stru
     snprintf(names[1], sizeof names[1], "%s/%s", support_folder, second);
     snprintf(names[2], sizeof names[2], "%s/%s", support_folder, output);
     const char *stores[] = {names[0], names[1]};
-    return ls_store_merge(stores, 2, names[2], NULL, &part, error);
+    return ls_store_merge(stores, 2, &(struct ls_store_job){.output = names[2]}, &part, error);
 }
 
 CASE_WITH(test_merged_is_one_behind_the_other, support_setup, support_teardown)
@@ -208,14 +208,16 @@ CASE_WITH(test_merge_refuses, support_setup, support_teardown)
     snprintf(raw, sizeof raw, "u16:%s/raw", support_folder);
     struct ls_store_part part;
     const char *stores[] = {raw};
-    assert_int_equal(ls_store_merge(stores, 1, support_path("m"), NULL, &part, &error), LS_EDATA);
+    struct ls_store_job job = {.output = support_path("m")};
+    assert_int_equal(ls_store_merge(stores, 1, &job, &part, &error), LS_EDATA);
     assert_text_contains(error.text, "do not say where a document ends");
     scratch_write(support_path("b.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
     assert_int_equal(merge("a_train", "b_train", "m", &error), LS_EDATA);
     assert_text_contains(error.text, "its tokenizer is byte");
     volatile int stop = 1;
     const char *one[] = {support_path("a_train")};
-    assert_int_equal(ls_store_merge(one, 1, support_path("m"), &stop, &part, &error), LS_ESTOPPED);
+    job = (struct ls_store_job){.output = support_path("m"), .stop = &stop};
+    assert_int_equal(ls_store_merge(one, 1, &job, &part, &error), LS_ESTOPPED);
     support_list(support_folder, names);
     assert_null(strstr(names, "m."));
 }
@@ -236,8 +238,8 @@ CASE_WITH(test_a_folder_is_no_store, support_setup, support_teardown)
         struct ls_store_part part;
         struct ls_store_check check;
         struct ls_store_stats stats;
-        assert_int_equal(ls_store_merge(stores, 1, support_path("m"), NULL, &part, &error),
-                         LS_EINVAL);
+        const struct ls_store_job job = {.output = support_path("m")};
+        assert_int_equal(ls_store_merge(stores, 1, &job, &part, &error), LS_EINVAL);
         assert_text_contains(error.text, "expected one store");
         assert_int_equal(ls_store_verify(names[i], NULL, NULL, &check, &error), LS_EINVAL);
         assert_int_equal(ls_store_stats(names[i], NULL, NULL, &stats, &error), LS_EINVAL);
@@ -351,9 +353,8 @@ CASE_WITH(test_split_is_a_loop_over_documents, support_setup, support_teardown)
         assert_int_equal(i, DOCUMENTS);
         assert_ok(ls_shares_parse(cases[c % 3].text, &shares, &error), error);
         assert_int_equal(shares.count, count);
-        assert_ok(ls_store_split(support_path("c_train"), &shares, support_path("s"), NULL, parts,
-                                 &error),
-                  error);
+        const struct ls_store_job job = {.output = support_path("s")};
+        assert_ok(ls_store_split(support_path("c_train"), &shares, &job, parts, &error), error);
         for (int j = 0; j < count; j++) {
             char name[8];
             snprintf(name, sizeof name, "s_%d", j);
@@ -388,9 +389,9 @@ CASE_WITH(test_shares, support_setup, support_teardown)
     char names[2048];
     prepare_drawn("c", 5, 3, false);
     assert_ok(ls_shares_parse("4", &shares, &error), error);
-    assert_int_equal(
-        ls_store_split(support_path("c_train"), &shares, support_path("s"), NULL, parts, &error),
-        LS_EDATA);
+    const struct ls_store_job job = {.output = support_path("s")};
+    assert_int_equal(ls_store_split(support_path("c_train"), &shares, &job, parts, &error),
+                     LS_EDATA);
     assert_text_contains(error.text, "no document for part 3 of 4: the store has 3");
     support_list(support_folder, names);
     assert_null(strstr(names, "s_"));
@@ -411,8 +412,8 @@ CASE_WITH(test_text_comes_back, support_setup, support_teardown)
     struct ls_detokenize_report report;
     scratch_write(support_path("in.jsonl"), lines, sizeof lines - 1);
     prepare("c", support_path("in.jsonl"), LS_RECORDS_TEXT);
-    assert_ok(ls_store_detokenize(support_path("c_train"), NULL, support_path("out.jsonl"), NULL,
-                                  NULL, &report, &error),
+    struct ls_store_job job = {.output = support_path("out.jsonl"), .workers = 2};
+    assert_ok(ls_store_detokenize(support_path("c_train"), NULL, NULL, &job, &report, &error),
               error);
     struct ls_text found = support_read(support_path("out.jsonl"));
     assert_string_equal(found.bytes, expected);
@@ -429,29 +430,31 @@ CASE_WITH(test_text_comes_back, support_setup, support_teardown)
     /* Bytes that JSON cannot hold, and a key of the user's. */
     scratch_write(support_path("x.bin"), "a\xff", 2);
     prepare("c", support_path("x.bin"), LS_RECORDS_TEXT);
-    assert_ok(ls_store_detokenize(support_path("c_train"), NULL, support_path("out.jsonl"), "k\"",
-                                  NULL, &report, &error),
+    job.output = support_path("out.jsonl");
+    assert_ok(ls_store_detokenize(support_path("c_train"), NULL, "k\"", &job, &report, &error),
               error);
     found = support_read(support_path("out.jsonl"));
     assert_string_equal(found.bytes, "{\"k\\\"\": \"a\xef\xbf\xbd\"}\n");
     ls_text_release(&found);
     static const char *const own[] = {"c_train.bin", "c_train.idx", "c_train.sums"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        assert_int_equal(ls_store_detokenize(support_path("c_train"), NULL, support_path(own[i]),
-                                             NULL, NULL, &report, &error),
-                         LS_EINVAL);
+        job.output = support_path(own[i]);
+        assert_int_equal(
+            ls_store_detokenize(support_path("c_train"), NULL, NULL, &job, &report, &error),
+            LS_EINVAL);
         assert_text_contains(error.text, "which would replace it");
     }
     assert_whole("c_train");
     remove(support_path("c.tokenizer"));
-    assert_int_equal(ls_store_detokenize(support_path("c_train"), NULL, support_path("no.jsonl"),
-                                         NULL, NULL, &report, &error),
-                     LS_EDATA);
+    job.output = support_path("no.jsonl");
+    assert_int_equal(
+        ls_store_detokenize(support_path("c_train"), NULL, NULL, &job, &report, &error), LS_EDATA);
     assert_text_contains(error.text, "no tokenizer is recorded");
     volatile int stop = 1;
-    assert_int_equal(ls_store_detokenize(support_path("c_train"), "byte", support_path("no.jsonl"),
-                                         NULL, &stop, &report, &error),
-                     LS_ESTOPPED);
+    job.stop = &stop;
+    assert_int_equal(
+        ls_store_detokenize(support_path("c_train"), "byte", NULL, &job, &report, &error),
+        LS_ESTOPPED);
     assert_int_equal(access(support_path("no.jsonl"), F_OK), -1);
 }
 

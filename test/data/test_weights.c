@@ -205,7 +205,8 @@ CASE_WITH(test_tools_keep_weights, support_setup, support_teardown)
     snprintf(one, sizeof one, "%s", support_path("c_train"));
     snprintf(two, sizeof two, "%s", support_path("c_valid"));
     snprintf(merged, sizeof merged, "%s", support_path("merged"));
-    assert_ok(ls_store_merge((const char *const[]){one, two}, 2, merged, NULL, &part, &error),
+    assert_ok(ls_store_merge((const char *const[]){one, two}, 2,
+                             &(struct ls_store_job){.output = merged}, &part, &error),
               error);
     expect("merged", (struct run[]){{6, 2.5f}, {6, -1e-3f}, {14, 1}, {0, 0}});
     const struct ls_token_store *store = store_of("merged");

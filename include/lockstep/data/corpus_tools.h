@@ -31,7 +31,6 @@
 
 LS_C_BEGIN
 
-enum { LS_PART_DOCUMENTS = 100000 };
 struct ls_corpus_config {
     const char *const *inputs;
     int inputs_count;
@@ -122,8 +121,9 @@ int ls_corpus_filter(const struct ls_corpus_config *config, const struct ls_filt
 
 /* ---- split ----------------------------------------------------------------------------------- */
 
-/* Document i goes to OUTPUT_<ls_shares_next>.jsonl. documents[shares->count] becomes how many each
- * has. config->output is the prefix; part_documents and workers are not used. */
+/* Document i goes to OUTPUT_<ls_shares_next>.jsonl, or if OUTPUT ends in "/" to the folder
+ * OUTPUT/<ls_shares_next>/. documents[shares->count] becomes how many each has. LS_EDATA if one has
+ * none. */
 int ls_corpus_split(const struct ls_corpus_config *config, const struct ls_shares *shares,
                     int64_t *documents, struct ls_corpus_report *report, struct ls_error *error);
 
