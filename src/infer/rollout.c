@@ -251,6 +251,7 @@ int ls_rollout_refresh(struct ls_rollout *r, struct ls_error *error)
         int64_t end = moves ? rollout_moves_end(&r->moves, first) : first;
         if (held)
             status = layer_enter(r, layer, error);
+        status = ls_comm_agree(r->world, status, error);
         if (!status && held) {
             lend(r, layer);
             copy_here(r, first, end);

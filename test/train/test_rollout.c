@@ -8,6 +8,7 @@
 #include "tokens.h"
 
 #include <lockstep/infer/rollout.h>
+#include <lockstep/parallel/zero.h>
 #include <lockstep/train.h>
 
 #include <stdio.h>
@@ -51,6 +52,7 @@ enum { CORNERS = sizeof corners / sizeof corners[0], LAYOUTS_MAX = 64, LAYOUT_BY
 WRAPPED(ls_send_start);
 WRAPPED(ls_recv_start);
 WRAPPED(ls_arena_init);
+WRAPPED(ls_zero_weights);
 
 static _Thread_local struct {
     bool listens;
@@ -94,6 +96,17 @@ int __wrap_ls_arena_init(struct ls_arena *arena, size_t bytes, struct ls_error *
     if (heard.listens)
         heard.arena += bytes;
     return __real_ls_arena_init(arena, bytes, error);
+}
+
+/* The call on this rank, from 0, that fails; -1: none. */
+static _Thread_local int weights_left = -1;
+
+int __wrap_ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int unit,
+                           struct ls_zero_weights *out, struct ls_error *error)
+{
+    if (weights_left >= 0 && weights_left-- == 0)
+        return ls_error_set(error, LS_EIO, "the weights cannot be read");
+    return __real_ls_zero_weights(zero, ops, unit, out, error);
 }
 
 /* ---- configurations -------------------------------------------------------------------------- */
@@ -505,6 +518,73 @@ CASE(test_a_trainer_keeps_its_rollout)
                                             "parallel.dp=2 parallel.tp=2 parallel.zero=3 "
                                             "rollout.pp=2")};
     assert_ok(ls_world_run(4, trainer_body, &job, &error), error);
+}
+
+/* ---- a rank that fails alone ----------------------------------------------------------------- */
+
+/* The refresh ends as on the rank that fails, and others name that; *over: none fails any more. */
+static int refresh_fails(struct ls_rollout *rollout, int rank, int failing, bool *over,
+                         struct ls_error *error)
+{
+    struct ls_error found = {0};
+    char named[32];
+    int status = ls_rollout_refresh(rollout, &found);
+    snprintf(named, sizeof named, "rank %d: the weights", failing);
+    const char *says = rank == failing ? "the weights" : named;
+    *over = status == LS_OK;
+    if (*over || (status == LS_EIO && !strncmp(found.text, says, strlen(says))))
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "rank %d failed; found %s: %s", failing,
+                        ls_status_name(status), found.text);
+}
+
+/* At each unit that a rank has; then the weights come whole. */
+static int failing_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_trainer *t;
+    struct ls_step_report report;
+    struct ls_rollout *rollout = NULL;
+    struct outcome out;
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_step(t, &report, error);
+    if (!status)
+        status = ls_rollout_new(ls_trainer_runner(t), &job->rollouts[0], &rollout, error);
+    for (int failing = 0; failing < ls_comm_size(world) && !status; failing++) {
+        bool over = false;
+        int n = 0;
+        for (; !over && !status; n++) {
+            weights_left = ls_comm_rank(world) == failing ? n : -1;
+            status = refresh_fails(rollout, ls_comm_rank(world), failing, &over, error);
+            weights_left = -1;
+            status = ls_comm_agree(world, status, error);
+        }
+        if (!status && n < 3)
+            status = ls_error_set(error, LS_EINVAL, "rank %d failed %d times", failing, n - 1);
+        if (!status)
+            status = outcome_make(ls_rollout_runner(rollout), &out, error);
+        if (!status)
+            status = outcome_compare(&out, &job->reference[0], 0, 0, error);
+    }
+    ls_rollout_free(rollout);
+    ls_trainer_free(t);
+    return status;
+}
+
+CASE(test_a_rank_that_fails_alone_is_told)
+{
+    static const char *const pairs[] = {"parallel.tp=2 rollout.dp=2", "parallel.pp=2 rollout.dp=2",
+                                        "parallel.pp=2 rollout.tp=2", "parallel.dp=2 rollout.tp=2"};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct ls_error error = {0};
+        char words[128];
+        snprintf(words, sizeof words, "comm.timeout_s=5 %s", pairs[i]);
+        struct job job = {.config = config_make(*state, 1, words),
+                          .reference = one_rank(*state, 1)};
+        assert_true(ls_config_rollout(&job.config, &job.rollouts[0]));
+        assert_ok(ls_world_run(2, failing_body, &job, &error), error);
+    }
 }
 
 /* Doubles the vectors held here that are not trained, and says how many that are. */

@@ -34,7 +34,8 @@ int ls_rollout_new(struct ls_runner *from, const struct ls_config *config, struc
 /* Local (over MPI: Collective). NULL is allowed. */
 void ls_rollout_free(struct ls_rollout *rollout);
 /* Collective. The weights become those of `from`. They are valid until these change. Parameters
- * that are frozen are brought the first time alone. */
+ * that are frozen are brought the first time alone. If weights are not to be had on one rank, all
+ * get its error, and the next refresh brings all of them. */
 int ls_rollout_refresh(struct ls_rollout *rollout, struct ls_error *error);
 /* Local, on every rank alike. Frozen parameters of `from` got other values, by other means than
  * steps: the next refresh brings them too. NULL is allowed. */
