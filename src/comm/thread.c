@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* As many operations as a rank may have pending exist from the start, so that later steps allocate
- * nothing. */
-enum { GROUP_OPERATIONS = LS_COMM_PENDING_MAX };
-
 static int thread_split(struct ls_comm *comm, const int *members, int size, int rank,
                         struct ls_comm **out, struct ls_error *error);
 static void thread_free(struct ls_comm *comm);
@@ -24,8 +20,7 @@ static const struct comm_transport self_transport = {LS_TRANSPORT_SELF, comm_thr
 
 static void group_free(struct thread_group *group)
 {
-    comm_op_free_list(group->live);
-    comm_op_free_list(group->spare);
+    comm_ops_free(group);
     free(group->left);
     free(group->taken);
     free(group->world_rank);
@@ -46,8 +41,7 @@ static struct thread_group *group_new(struct ls_world *world, const struct threa
     group->world_rank = calloc((size_t)size, sizeof *group->world_rank);
     group->taken = calloc((size_t)size, sizeof *group->taken);
     group->left = calloc((size_t)size, sizeof *group->left);
-    if (!group->world_rank || !group->taken || !group->left ||
-        !comm_group_grow(group, GROUP_OPERATIONS)) {
+    if (!group->world_rank || !group->taken || !group->left || !comm_ops_new(group)) {
         group_free(group);
         return NULL;
     }

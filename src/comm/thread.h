@@ -78,6 +78,8 @@ struct thread_group {
     bool *left;      /* [size] the rank takes part no more */
     int left_first;  /* the first of them; -1: all take part */
     struct thread_op *live, *spare;
+    char *pool; /* memory of operations, of which the first pool_used are in a list */
+    int pool_used;
 };
 
 struct ls_world {
@@ -123,9 +125,9 @@ int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *err
 bool comm_thread_test(struct ls_comm *comm, void *operation);
 /* The mutex is held: fails what waits for that rank, finishes what it has posted and is ready. */
 void comm_group_leave(struct thread_group *group, int rank);
-/* Adds spare operations; false when memory ran out. */
-bool comm_group_grow(struct thread_group *group, int count);
-void comm_op_free_list(struct thread_op *list);
+/* The memory of a new group's operations; false when memory ran out. */
+bool comm_ops_new(struct thread_group *group);
+void comm_ops_free(struct thread_group *group);
 
 /* ---- thread_helper.c: threads that do blocks while every rank computes ----------------------- */
 

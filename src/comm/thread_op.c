@@ -5,61 +5,82 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* As many operations as a rank may have pending have their memory from the start, so that later
+ * steps allocate nothing. Most are never used, and untouched memory costs nothing. */
+enum { GROUP_OPERATIONS = LS_COMM_PENDING_MAX };
+
+/* An operation and its arrays are one piece of memory. */
+static size_t op_slots(const struct thread_group *group)
+{
+    return group->size < 2 ? 2 : (size_t)group->size;
+}
+
+static size_t op_bytes(const struct thread_group *group)
+{
+    const struct thread_op *op = NULL;
+    return sizeof *op + op_slots(group) * (sizeof *op->calls + sizeof *op->posts) +
+           (size_t)group->size * (sizeof *op->work.inputs + sizeof *op->work.outputs);
+}
+
+static struct thread_op *op_init(struct thread_group *group, void *memory)
+{
+    size_t slots = op_slots(group);
+    struct thread_op *op = memset(memory, 0, op_bytes(group));
+    op->group = group;
+    op->calls = (struct comm_call *)(op + 1);
+    op->posts = (struct comm_post *)(op->calls + slots);
+    op->work.inputs = (const void **)(op->posts + slots);
+    op->work.outputs = (float **)(op->work.inputs + group->size);
+    ls_condition_init(&op->changed);
+    for (size_t i = 0; i < slots; i++)
+        op->posts[i].op = op;
+    return op;
+}
+
+bool comm_ops_new(struct thread_group *group)
+{
+    group->pool = malloc(GROUP_OPERATIONS * op_bytes(group));
+    return group->pool;
+}
 
 static struct thread_op *op_new(struct thread_group *group)
 {
-    size_t n = (size_t)group->size, slots = n < 2 ? 2 : n;
-    struct thread_op *op = calloc(1, sizeof *op);
-    if (!op)
-        return NULL;
-    op->group = group;
-    op->calls = calloc(slots, sizeof *op->calls);
-    op->posts = calloc(slots, sizeof *op->posts);
-    op->work.inputs = calloc(n, sizeof *op->work.inputs);
-    op->work.outputs = calloc(n, sizeof *op->work.outputs);
-    ls_condition_init(&op->changed);
-    if (op->calls && op->posts && op->work.inputs && op->work.outputs) {
-        for (size_t i = 0; i < slots; i++)
-            op->posts[i].op = op;
-        return op;
-    }
-    comm_op_free_list(op);
-    return NULL;
+    size_t bytes = op_bytes(group);
+    if (group->pool_used < GROUP_OPERATIONS)
+        return op_init(group, group->pool + bytes * (size_t)group->pool_used++);
+    void *memory = malloc(bytes);
+    return memory ? op_init(group, memory) : NULL;
 }
 
-void comm_op_free_list(struct thread_op *list)
+static void list_free(struct thread_group *group, struct thread_op *list)
 {
+    const size_t pool_bytes = GROUP_OPERATIONS * op_bytes(group);
     while (list) {
         struct thread_op *op = list;
         list = op->next;
         pthread_cond_destroy(&op->changed);
-        free(op->work.outputs);
-        free(op->work.inputs);
-        free(op->posts);
-        free(op->calls);
-        free(op);
+        if ((char *)op < group->pool || (char *)op >= group->pool + pool_bytes)
+            free(op);
     }
 }
 
-bool comm_group_grow(struct thread_group *group, int count)
+void comm_ops_free(struct thread_group *group)
 {
-    for (int i = 0; i < count; i++) {
-        struct thread_op *op = op_new(group);
-        if (!op)
-            return false;
-        op->next = group->spare;
-        group->spare = op;
-    }
-    return true;
+    list_free(group, group->live);
+    list_free(group, group->spare);
+    free(group->pool);
 }
 
 /* A fresh operation at the end of the live ones: send and recv match in the order of calls. */
 static struct thread_op *op_take(struct thread_group *group, int slots)
 {
-    if (!group->spare && !comm_group_grow(group, 1))
-        return NULL;
     struct thread_op *op = group->spare, **end = &group->live;
-    group->spare = op->next;
+    if (op)
+        group->spare = op->next;
+    else if (!(op = op_new(group)))
+        return NULL;
     while (*end)
         end = &(*end)->next;
     *end = op;
