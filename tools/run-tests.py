@@ -32,6 +32,7 @@ import argparse
 import ctypes
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -39,8 +40,8 @@ import tempfile
 import time
 
 CPU_MAX = 1200  # seconds of CPU time
-IDLE_MAX = int(os.environ.get("IDLE_MAX", 400))  # looks, LOOK_S apart
-LOOK_S = 0.3
+IDLE_MAX = int(os.environ.get("IDLE_MAX", 120))  # looks, LOOK_S apart
+LOOK_S = 1
 CORES = len(os.sched_getaffinity(0))
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -48,6 +49,7 @@ WEIGHTS = os.path.join(ROOT, "test", "weights.txt")
 LONG = 1e9  # the weight of a program that was never measured
 TAG = "LOCKSTEP_TEST"  # in the environment of all that a program starts
 PR_SET_CHILD_SUBREAPER = 36
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 MEMORY = "/dev/shm"
 MEMORY_MIN = 8 << 30  # bytes; a run of all programs takes less than a tenth
 
@@ -118,7 +120,7 @@ class Processes:
         self.begun = int(stat_of("/proc/self/stat")[19])
 
     def look(self):
-        """tag -> [(pid, CPU seconds, wants a core)]"""
+        """tag -> [(pid, CPU seconds)]"""
         found, tags = {}, {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             stat = stat_of(f"/proc/{pid}/stat")
@@ -131,7 +133,7 @@ class Processes:
                 continue
             tags[key] = tag
             cpu_s = (int(stat[11]) + int(stat[12])) * TICK_S
-            found.setdefault(tag, []).append((int(pid), cpu_s, self.wants_core(pid)))
+            found.setdefault(tag, []).append((int(pid), cpu_s))
         self.tags = tags
         return found
 
@@ -150,23 +152,23 @@ class Processes:
             return None
         return found.group(1).decode() if found else None
 
-    @staticmethod
-    def wants_core(pid):
-        try:
-            threads = os.listdir(f"/proc/{pid}/task")
-        except OSError:
-            return False
-        states = (stat_of(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
-        return any(stat and stat[0] in (b"R", b"D") for stat in states)
+
+def wants_core(pid):
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    states = (stat_of(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
+    return any(stat and stat[0] in (b"R", b"D") for stat in states)
 
 
 def gets_nowhere(program, seen):
     """Why a program is to be ended, if it is."""
     before = sum(program.used.values())
-    for pid, cpu_s, _ in seen:
+    for pid, cpu_s in seen:
         program.used[pid] = max(cpu_s, program.used.get(pid, 0))
     used = sum(program.used.values()) - before
-    if used <= TICK_S and not any(wants for _, _, wants in seen):
+    if used <= TICK_S and not any(wants_core(pid) for pid, _ in seen):
         program.idle += 1
     if program.idle > IDLE_MAX:
         return f"its processes waited without using a core at {IDLE_MAX} looks"
@@ -177,7 +179,7 @@ def gets_nowhere(program, seen):
 
 def describe(seen):
     lines = []
-    for pid, cpu_s, _ in seen:
+    for pid, cpu_s in seen:
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 command = file.read().replace(b"\0", b" ").decode(errors="replace")[:150]
@@ -190,7 +192,7 @@ def describe(seen):
 
 
 def end_all(seen):
-    for pid, _, _ in seen:
+    for pid, _ in seen:
         try:
             os.kill(pid, signal.SIGKILL)
         except OSError:
@@ -209,6 +211,9 @@ class Run:
         self.ended = []
         self.processes = Processes()
         self.look_s = 0.0
+        self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def next_program(self):
         """The first of those that wait and that what runs leaves room for."""
@@ -266,8 +271,9 @@ class Run:
         while self.waiting or self.running:
             self.start_some()
             self.watch()
+            if select.select([self.woken], [], [], LOOK_S)[0]:  # a child has ended
+                os.read(self.woken, 4096)
             self.reap()
-            time.sleep(0.02)
 
 
 def report(program):
@@ -395,20 +401,57 @@ def summary_of_file(path):
 
 
 def self_test():
+    works = {"ends its own programs alone": ends_its_own(),
+             "ends all when it is ended": ends_all_when_ended()}
+    for what, good in works.items():
+        print(f"run-tests: self-test: {what if good else 'FAILED: ' + what}")
+    return 0 if all(works.values()) else 1
+
+
+def ends_its_own():
     """Two programs that wait, ours and one of a run beside this: at the end ours alone is ended."""
     begun = [subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=dict(os.environ, **{TAG: tag}))
              for tag in (f"{os.getpid()}.ours", f"{os.getppid()}.other")]
     processes = Processes()
-    while not all(any(pid == b.pid for seen in processes.look().values() for pid, *_ in seen)
+    while not all(any(pid == b.pid for seen in processes.look().values() for pid, _ in seen)
                   for b in begun):
         pass  # each begins with the tag of nobody
     processes.end()
     ours = begun[0].wait()
     other = begun[1].poll()
     begun[1].communicate()
-    good = ours == -signal.SIGKILL and other is None
-    print(f"run-tests: self-test: {'ends its own programs alone' if good else 'FAILED'}")
-    return 0 if good else 1
+    return ours == -signal.SIGKILL and other is None
+
+
+def ends_all_when_ended():
+    """A run whose program waits gets SIGTERM: the program and the run's scratch folder are gone."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "CHECK")}
+    with tempfile.TemporaryDirectory() as folder:
+        program, told, waits = (os.path.join(folder, name) for name in ("program", "told", "waits"))
+        os.mkfifo(told)
+        os.mkfifo(waits)
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec 3>{told}\necho "$TMPDIR" >&3\n'
+                       f"read line <{waits}\necho goes on >&3\n")
+        os.chmod(program, 0o755)
+        run = subprocess.Popen([sys.executable, __file__, program], env=environment,
+                               stdout=subprocess.DEVNULL)
+        with open(told, encoding="utf-8") as file:
+            scratch = file.readline().strip()
+            run.terminate()
+            code = run.wait()
+            writes = os.open(waits, os.O_RDWR)
+            os.write(writes, b"go on\n")
+            said = file.read()
+            os.close(writes)
+    return code == 128 + signal.SIGTERM and not said and not (scratch and os.path.exists(scratch))
+
+
+def ended(number, _):
+    """The run is to end: what it started and its scratch folder end with it."""
+    for signal_number in ENDING:
+        signal.signal(signal_number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def main():
@@ -433,6 +476,8 @@ def main():
     os.environ.setdefault("LOCKSTEP_PEAK_FLOPS", "1e12")
     # On a slow machine a command prints no more lines than on a fast one.
     os.environ.setdefault("LOCKSTEP_PROGRESS", "off")
+    for number in ENDING:
+        signal.signal(number, ended)
     begin_s = time.monotonic()
     programs = programs_of(arguments.programs, arguments.under)
     scratch = scratch_in_memory()
@@ -446,7 +491,7 @@ def main():
     if arguments.record:
         weights_write(run.ended)
     results_write(run.ended)
-    print(f"{sum(os.times()[2:4]):.0f} s of CPU time, {time.monotonic() - begin_s:.0f} s; "
+    print(f"{sum(os.times()[:4]):.0f} s of CPU time, {time.monotonic() - begin_s:.0f} s; "
           "most of it:")
     return summary([(p.word, p.cpu_s, p.name, p.skips) for p in run.ended])
 
