@@ -38,7 +38,7 @@ clock | pauses)
     [ $kind = clock ] && library=jumping-clock || library=pauses
     cc -shared -fPIC -O2 -o "$build/$library.so" "tools/$library.c"
     under=(env "LD_PRELOAD=$PWD/$build/$library.so")
-    [ $kind = clock ] || export IDLE_MAX=4000 # what pauses is idle
+    [ $kind = clock ] || export IDLE_MAX=1200 # what pauses is idle
     ;;
 *)
     echo "expected load, core, clock or pauses, not $kind" >&2
