@@ -99,16 +99,6 @@ static int store_lines(struct evaluating *e, const struct ls_token_store *store,
     return status;
 }
 
-/* DATA = data: what is wrong with it; an error that begins with data goes on with that. */
-static void data_blame(const char *data, struct ls_error *error)
-{
-    size_t length = strlen(data);
-    bool begins = !strncmp(error->text, data, length) && !strncmp(error->text + length, ": ", 2);
-    char what[sizeof error->text];
-    snprintf(what, sizeof what, "%s", error->text + (begins ? length + 2 : 0));
-    ls_error_set(error, error->code, "DATA = %.300s: %.600s", data, what);
-}
-
 static int store_evaluate(struct evaluating *e, struct ls_error *error)
 {
     struct finished_job *job = e->job;
@@ -128,14 +118,13 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
     if (!status)
         status = ls_runner_evaluate(e->runner, store, e->asked->samples, &mine,
                                     e->asked->logprobs ? &logprobs : NULL, error);
-    if (status == LS_EIO && data == own)
-        ls_config_reject(&job->config, status, "data.valid", error,
-                         "%s. If the data was moved, name it: lockstep eval %s DATA", error->text,
-                         job->args->word[0]);
-    else if (status == LS_EDATA && data == own)
+    if (data == own && (status == LS_EIO || status == LS_EDATA))
         ls_config_blame(&job->config, "data.valid", error);
     else if (status == LS_EIO || status == LS_EDATA)
-        data_blame(data, error);
+        ls_error_prefix(error, "DATA");
+    if (data == own && status == LS_EIO)
+        ls_error_suffix(error, ". If the data was moved, name it: lockstep eval %s DATA",
+                        job->args->word[0]);
     if (!status && e->first)
         *report = mine;
     if (!status && logprobs && e->first)
@@ -153,12 +142,9 @@ struct texts {
     struct ls_request_score *scores;
 };
 
-static int texts_score(struct evaluating *e, struct texts *t, int status, struct ls_error *error)
+static int texts_score(struct evaluating *e, struct texts *t, struct ls_error *error)
 {
-    status = agreed(e, status, error);
-    return status ? status
-                  : ls_runner_score_requests(e->runner, &t->requests, e->asked->truncate,
-                                             &t->scores, error);
+    return ls_runner_score_requests(e->runner, &t->requests, e->asked->truncate, &t->scores, error);
 }
 
 static void texts_release(struct texts *t)
@@ -230,8 +216,9 @@ static void text_report(const struct evaluating *e, const struct texts *t)
 static int text_evaluate(struct evaluating *e, struct ls_error *error)
 {
     struct texts t = {0};
-    int status = text_read(e, &t.requests, error);
-    status = texts_score(e, &t, status, error);
+    int status = agreed(e, text_read(e, &t.requests, error), error);
+    if (!status)
+        status = texts_score(e, &t, error);
     if (!status && e->first) {
         text_report(e, &t);
         if (e->asked->logprobs)
@@ -268,9 +255,12 @@ static int requests_evaluate(struct evaluating *e, struct ls_error *error)
     const struct ls_text_reader reader = {.tokenizer = ls_finished_tokenizer(e->finished),
                                           .vocabulary = ls_finished_model(e->finished)->vocab};
     int status = ls_requests_read(path, LS_SCORES, &reader, &t.requests, error);
-    status = texts_score(e, &t, status, error);
-    if (status == LS_EDATA && !strstr(error->text, path))
-        ls_error_prefix(error, "%.300s", path);
+    status = agreed(e, status, error);
+    if (!status) {
+        status = texts_score(e, &t, error);
+        if (status == LS_EDATA)
+            ls_error_prefix(error, "%.300s", path);
+    }
     if (!status && e->first)
         status = request_lines(e, &t, error);
     texts_release(&t);
@@ -285,10 +275,11 @@ static int choices_evaluate(struct evaluating *e, struct ls_error *error)
     struct ls_choice_report report;
     int status = ls_choices_read(e->asked->choices, &choices, error);
     status = agreed(e, status, error);
-    if (!status)
+    if (!status) {
         status = ls_runner_score_choices(e->runner, &choices, e->asked->samples, &report, error);
-    if (status == LS_EDATA && !strstr(error->text, e->asked->choices))
-        ls_error_prefix(error, "%.300s", e->asked->choices);
+        if (status == LS_EDATA)
+            ls_error_prefix(error, "%.300s", e->asked->choices);
+    }
     if (!status && e->first)
         e->asked->chosen = report;
     ls_choices_release(&choices);

@@ -271,7 +271,7 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
     if (first && !lines)
         cmd_text_begin(&g->text);
     int status = ls_runner_continue(ls_finished_runner(g->finished), &generation, &report, error);
-    if (status == LS_EDATA && asked->prompts && !strstr(error->text, asked->prompts))
+    if (status == LS_EDATA && asked->prompts)
         ls_error_prefix(error, "%.300s", asked->prompts);
     if (first && !lines) {
         cmd_text_end(&g->text);

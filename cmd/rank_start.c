@@ -194,7 +194,7 @@ int ranks_layouts(struct ls_config *config, const char *const *words, int count,
     int status = plan_read(config, words, count, missing, error);
     if (!status)
         status = ls_config_layout(config, 0, layout, error);
-    return status ? status : ls_config_rollout_check(config, ls_config_ranks(config), error);
+    return status ? status : ls_config_rollout_check(config, ls_config_ranks(config), NULL, error);
 }
 
 /* What could be changed so that the ranks fit. */

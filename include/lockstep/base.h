@@ -46,6 +46,10 @@ enum ls_status {
 struct ls_error {
     int code;
     char text[1024];
+    /* Of the configuration's errors "PLACE: KEY = VALUE: REASON"; of others NULL and 0. */
+    const char *key; /* that is refused; valid for the life of the program */
+    int reason;      /* where REASON begins in text */
+    int unfiled;     /* where what follows PLACE begins, if that is no file: "command line: " */
 };
 
 /* Fills *error (NULL is allowed) and returns code. The text replaces an earlier one. It becomes one
@@ -53,13 +57,17 @@ struct ls_error {
  * passwords and the queries of URLs. */
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same for the value of a configuration's key: "KEY = VALUE: " and the format's text. */
+int ls_error_refuse(struct ls_error *error, int code, const char *key, const char *value,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* LS_ENOMEM with the text "no memory " and the format's: "for %d ranks", "to read a corpus". */
 int ls_no_memory(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Puts "<prefix>: " before the text that is there; returns error's code. */
+/* Puts "<prefix>: " before the text that is there, of which a refusal stays one; returns error's
+ * code. */
 int ls_error_prefix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Puts a text behind the one that is there, which is cut to make room; returns error's code. */
+/* The same behind the text that is there, which is cut to make room. */
 int ls_error_suffix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* As ls_error_set for a failed system call: picks LS_ENOSPC, LS_ENOMEM or LS_EIO from errno_value

@@ -379,8 +379,8 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Puts where and how the key of that name was given before an error about what it names, a file for
- * instance: "run.yaml:3:10: data.train = \"runs/code\": ...". Returns error's code. */
+/* Puts where the key of that name was given before an error about what it names, a file for
+ * instance: "run.yaml:3:10: data.train: runs/code: ...". Returns error's code. */
 int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error);
 
 /* What is trained on: the entries of data.blend, as given, or data.train as the only one, of weight
@@ -435,13 +435,16 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
 void ls_config_layout_reset(struct ls_config *config);
 /* A layout that takes no step: micro-batches of some rows, one on each rank. */
 void ls_config_forward(struct ls_config *config);
-/* False if no key of group rollout is set: the run generates in its own layout. Otherwise *out is
- * the configuration of its rollouts: the layout of that group over config's ranks. */
+/* False if no key of group rollout is set: the run generates in its own layout. Otherwise *out,
+ * unless out is NULL, is the configuration of its rollouts: the layout of that group over config's
+ * ranks. */
 bool ls_config_rollout(const struct ls_config *config, struct ls_config *out);
 /* LS_ELAYOUT if group rollout has a layout that is not admitted over all ranks of the run, with the
- * nearest that works. Only who generates in it, or plans that, asks: others take no notice of the
- * group, so a run that had one goes on, and is read, in any layout. */
-int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struct ls_error *error);
+ * nearest that works; otherwise *layout, unless layout is NULL, is that layout. Only who generates
+ * in it, or plans that, asks: others take no notice of the group, so a run that had one goes on,
+ * and is read, in any layout. */
+int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struct ls_layout *layout,
+                            struct ls_error *error);
 /* The layout keys that are not as they are in `one`, as one writes them on a command line:
  * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" if none is. one NULL: those of group
  * parallel and batch.micro that are not the default, threads left out. */

@@ -25,7 +25,8 @@ INTERRUPTED = ("generate", "logprobs", "score", "evaluate")  # orders that Ctrl-
 
 
 class _Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024)]
+    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024), ("key", ctypes.c_char_p),
+                ("reason", ctypes.c_int), ("unfiled", ctypes.c_int)]
 
 
 class Array(ctypes.Structure):
@@ -276,7 +277,10 @@ def _json(verb: str, options: Dict[str, Any]) -> bytes:
     except TypeError as error:
         raise errors.ArgumentError(f"{verb}: {error}") from None
     except ValueError as error:
-        odd = _odd(options) if "JSON" in str(error) else ""  # not where it holds itself
+        try:
+            odd = _odd(options)
+        except RecursionError:  # it holds itself
+            odd = ""
         raise errors.ArgumentError(f"{verb}: {odd or error}") from None
     if "\\u0000" in text or "\\ud" in text:
         odd = _odd(options)

@@ -32,6 +32,7 @@ static void secrets_hide(char *text)
     }
 }
 
+/* Becomes what is written, and refuses no key. */
 static void error_write(struct ls_error *error, int code, const char *format, va_list args)
 {
     if (!error)
@@ -43,6 +44,8 @@ static void error_write(struct ls_error *error, int code, const char *format, va
     secrets_hide(text);
     ls_escape(text, strlen(text), "", error->text, sizeof error->text);
     error->code = code;
+    error->key = NULL;
+    error->reason = error->unfiled = 0;
 }
 
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
@@ -51,6 +54,21 @@ int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     va_start(args, format);
     error_write(error, code, format, args);
     va_end(args);
+    return code;
+}
+
+int ls_error_refuse(struct ls_error *error, int code, const char *key, const char *value,
+                    const char *format, ...)
+{
+    if (!error)
+        return code;
+    char reason[sizeof error->text];
+    LS_FORMAT(reason, format);
+    ls_error_set(error, code, "%s = %.200s: ", key, value);
+    int begins = (int)strlen(error->text);
+    ls_error_set(error, code, "%s%s", error->text, reason);
+    error->key = key;
+    error->reason = begins;
     return code;
 }
 
@@ -67,19 +85,30 @@ int ls_error_prefix(struct ls_error *error, const char *format, ...)
 {
     if (!error)
         return LS_EINVAL;
+    struct ls_error before = *error;
     char prefix[sizeof error->text];
     LS_FORMAT(prefix, format);
-    return ls_error_set(error, error->code, "%.400s: %.600s", prefix, error->text);
+    ls_error_set(error, before.code, "%.400s: ", prefix);
+    int shift = (int)strlen(error->text);
+    ls_error_set(error, before.code, "%s%s", error->text, before.text);
+    error->key = before.key;
+    error->reason = before.key ? before.reason + shift : 0;
+    return before.code;
 }
 
 int ls_error_suffix(struct ls_error *error, const char *format, ...)
 {
     if (!error)
         return LS_EINVAL;
+    struct ls_error before = *error;
     char suffix[sizeof error->text];
     LS_FORMAT(suffix, format);
-    return ls_error_set(error, error->code, "%.*s%s",
-                        (int)(sizeof error->text - 1 - strlen(suffix)), error->text, suffix);
+    ls_error_set(error, before.code, "%.*s%s", (int)(sizeof error->text - 1 - strlen(suffix)),
+                 before.text, suffix);
+    error->key = before.key;
+    error->reason = before.reason;
+    error->unfiled = before.unfiled;
+    return before.code;
 }
 
 int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)

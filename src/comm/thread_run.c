@@ -123,7 +123,11 @@ static int run_end(struct world_run *run, int started, struct ls_error *error)
         status =
             ls_error_set(error, failure->status, "rank %d: %s", failure->rank, failure->error.text);
     else if (failure)
-        status = ls_error_set(error, failure->status, "%s", failure->error.text);
+        status = failure->status;
+    if (failure && !late && started == 1 && error) { /* with its parts */
+        *error = failure->error;
+        error->code = status;
+    }
     /* A thread that was given up may free the run from here on. */
     struct runner *runners = late ? NULL : run->runners;
     for (int i = 0; i < started; i++)

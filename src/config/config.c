@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+static const char typed[] = "command line"; /* where overrides are, for all we know */
+
 void ls_config_defaults(struct ls_config *config)
 {
     memset(config, 0, sizeof *config);
@@ -47,41 +49,51 @@ void ls_config_where(const struct ls_config *config, const char *name, char *tex
         snprintf(text, bytes, "%s",
                  *config->model_keys.from ? config->model_keys.from : "the model");
     else
-        snprintf(text, bytes, "%s",
-                 origin->line == LS_CONFIG_FROM_OVERRIDE ? "command line" : "default");
+        snprintf(text, bytes, "%s", origin->line == LS_CONFIG_FROM_OVERRIDE ? typed : "default");
 }
 
-/* What follows value: of a message about a text that begins with the text, such as "runs/x: no such
- * run" or "tokenizer "x": ...", the rest. */
-static const char *behind_value(const struct ls_config *config, const struct ls_config_key *key,
-                                const char *what)
+/* Puts before an error where its key was given. */
+static int place_put(struct ls_error *error, const char *where, bool filed)
 {
-    char quoted[LS_CONFIG_TEXT_BYTES + 32];
-    const char *value = config_is_text(key) ? config_slot_const(config, key) : "";
-    size_t length = strlen(value);
-    if (*value && !strncmp(what, value, length) && !strncmp(what + length, ": ", 2))
-        return what + length + 2;
-    size_t said = (size_t)snprintf(quoted, sizeof quoted, "tokenizer \"%s\": ", value);
-    return *value && !strncmp(what, quoted, said) ? what + said : what;
+    int status = ls_error_prefix(error, "%.200s", where);
+    if (error && !filed)
+        error->unfiled = (int)strlen(where) + 2;
+    return status;
+}
+
+static int key_place_put(const struct ls_config *config, const char *name, struct ls_error *error)
+{
+    char where[LS_CONFIG_TEXT_BYTES + 32];
+    int line = config->origin[config_index(name)].line;
+    ls_config_where(config, name, where, sizeof where);
+    return place_put(error, where, line > 0 || line == LS_CONFIG_FROM_MODEL);
+}
+
+int config_locate(const struct ls_config *config, int code, struct ls_error *error)
+{
+    bool given = code && error && error->key && ls_config_is_given(config, error->key);
+    return given ? key_place_put(config, error->key, error) : code;
 }
 
 int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
 {
-    char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[768];
-    LS_FORMAT(what, format);
-    ls_config_where(config, name, where, sizeof where);
+    if (!error)
+        return code;
+    char value[4 * LS_CONFIG_TEXT_BYTES], reason[768];
+    LS_FORMAT(reason, format);
     const struct ls_config_key *key = ls_config_key_of(name);
     ls_config_value(config, key, value, sizeof value);
-    return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value,
-                        behind_value(config, key, what));
+    ls_error_refuse(error, code, key->name, value, "%s", reason);
+    return key_place_put(config, key->name, error);
 }
 
 int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error)
 {
     if (!error)
         return LS_ECONFIG;
-    return ls_config_reject(config, error->code, name, error, "%s", error->text);
+    ls_error_prefix(error, "%s", name);
+    return key_place_put(config, name, error);
 }
 
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error)
@@ -93,8 +105,9 @@ int ls_config_require(const struct ls_config *config, const char *name, struct l
         return LS_OK;
     char help[LS_CONFIG_HELP_BYTES];
     ls_config_key_help(key, help);
-    return ls_error_set(error, LS_ECONFIG, "%s: %s is not set: expected %s",
-                        config->path[0] ? config->path : "command line", name, help);
+    ls_error_set(error, LS_ECONFIG, "%s is not set: expected %s", name, help);
+    place_put(error, config->path[0] ? config->path : typed, config->path[0]);
+    return LS_ECONFIG;
 }
 
 int ls_config_require_data(const struct ls_config *config, struct ls_error *error)
@@ -102,13 +115,12 @@ int ls_config_require_data(const struct ls_config *config, struct ls_error *erro
     return config->data.blend[0] ? LS_OK : ls_config_require(config, "data.train", error);
 }
 
-int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error)
+static int assign(struct ls_config *config, const char *assignment, struct ls_error *error)
 {
     const char *equals = strchr(assignment, '=');
     if (!equals)
         return ls_error_set(error, LS_ECONFIG,
-                            "command line: \"%.100s\": expected key=value, such as optim.lr=3e-4",
-                            assignment);
+                            "\"%.100s\": expected key=value, such as optim.lr=3e-4", assignment);
     char name[64];
     size_t length = (size_t)(equals - assignment);
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
@@ -117,12 +129,20 @@ int ls_config_set(struct ls_config *config, const char *assignment, struct ls_er
     if (index < 0) {
         char what[512];
         config_unknown(name, what, sizeof what);
-        return ls_error_set(error, LS_ECONFIG, "command line: %s", what);
+        return ls_error_set(error, LS_ECONFIG, "%s", what);
     }
     char why[256];
-    if (!config_parse(config, &ls_config_keys(NULL)[index], equals + 1, false, why, sizeof why))
-        return ls_error_set(error, LS_ECONFIG, "command line: %s = %.200s: expected %s", name,
-                            equals + 1, why);
+    const struct ls_config_key *key = &ls_config_keys(NULL)[index];
+    if (!config_parse(config, key, equals + 1, false, why, sizeof why))
+        return ls_error_refuse(error, LS_ECONFIG, key->name, equals + 1, "expected %s", why);
     config->origin[index] = (struct ls_config_origin){LS_CONFIG_FROM_OVERRIDE, 0};
     return LS_OK;
+}
+
+int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error)
+{
+    int status = assign(config, assignment, error);
+    if (status)
+        place_put(error, typed, false);
+    return status;
 }

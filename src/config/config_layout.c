@@ -49,29 +49,6 @@ int64_t ls_config_ranks(const struct ls_config *config)
     return ls_config_groups(config) * keys->pp * ls_max(keys->dp, dp) * keys->cp * keys->tp;
 }
 
-/* The key of a refusal "KEY = VALUE: REASON", NULL: it names none. *reason: the rest, or all. */
-static const struct ls_config_key *refused_key(const char *text, const char **reason)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " "), text);
-    int index = config_index(name);
-    const char *rest = index < 0 ? NULL : strstr(text, ": ");
-    *reason = rest ? rest + 2 : text;
-    return index < 0 ? NULL : ls_config_keys(NULL) + index;
-}
-
-/* Puts where the key was given before a text that begins with the key's name. */
-static int locate(const struct ls_config *config, int code, struct ls_error *error)
-{
-    char where[LS_CONFIG_TEXT_BYTES + 32];
-    const char *reason;
-    const struct ls_config_key *key = error && code ? refused_key(error->text, &reason) : NULL;
-    if (!key || config->origin[key - ls_config_keys(NULL)].line == 0)
-        return code;
-    ls_config_where(config, key->name, where, sizeof where);
-    return ls_error_prefix(error, "%s", where);
-}
-
 /* ---- admission ------------------------------------------------------------------------------ */
 
 #define REJECT(code, name, ...) ls_config_reject(config, code, name, error, __VA_ARGS__)
@@ -122,27 +99,29 @@ static int offload_check(const struct ls_config *config, const struct ls_layout 
     enum ls_tier_kind gradients = ls_config_tier(config, LS_OFFLOAD_GRADIENTS),
                       parameters = ls_config_tier(config, LS_OFFLOAD_PARAMETERS);
     if (gradients != LS_TIER_DEVICE && layout->sets[0].replicate_ranks > 1)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "memory.offload.gradients = %s: there are %ld replicas of shards, "
-                            "whose gradients go from one to the next and stay on the device",
-                            ls_tier_name(gradients), (long)layout->sets[0].replicate_ranks);
+        return ls_error_refuse(error, LS_ELAYOUT, "memory.offload.gradients",
+                               ls_tier_name(gradients),
+                               "there are %ld replicas of shards, whose gradients go from one to "
+                               "the next and stay on the device",
+                               (long)layout->sets[0].replicate_ranks);
     if (parameters != LS_TIER_DEVICE && config->model.lora.base != LS_BLOCKS_NONE)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "memory.offload.parameters = %s: matrices in few bits (lora.base = "
-                            "%s) stay on the device; set it to none, or lora.base to none",
-                            ls_tier_name(parameters), ls_word_of(ls_lora_bases, config->lora.base));
+        return ls_error_refuse(error, LS_ELAYOUT, "memory.offload.parameters",
+                               ls_tier_name(parameters),
+                               "matrices in few bits (lora.base = %s) stay on the device; set it "
+                               "to none, or lora.base to none",
+                               ls_word_of(ls_lora_bases, config->lora.base));
     bool whole = layout->zero > 0 && layout->zero < 3 && layout->sets[0].shard_ranks > 1;
     if (parameters != LS_TIER_DEVICE && whole)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "memory.offload.parameters = %s: with parallel.zero = %d each of %ld "
-                            "ranks has whole parameters on its device; with 0 and 3 it need not",
-                            ls_tier_name(parameters), (int)layout->zero,
-                            (long)layout->sets[0].shard_ranks);
+        return ls_error_refuse(error, LS_ELAYOUT, "memory.offload.parameters",
+                               ls_tier_name(parameters),
+                               "with parallel.zero = %d each of %ld ranks has whole parameters on "
+                               "its device; with 0 and 3 it need not",
+                               (int)layout->zero, (long)layout->sets[0].shard_ranks);
     return LS_OK;
 }
 
 int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
-                 struct ls_layout *layout, struct config_refused *refused, struct ls_error *error)
+                 struct ls_layout *layout, struct ls_error *error)
 {
     const struct ls_config_batch *batch = &config->batch;
     int64_t leaf = config->numerics.leaf_sequences, groups = ls_config_groups(config);
@@ -164,21 +143,13 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
     };
     int status = keys_check(config, error);
     if (!status)
-        status = ls_layout_resolve(&request, layout, error);
+        status = config_locate(config, ls_layout_resolve(&request, layout, error), error);
     if (!status && groups > 1 && world && world != groups * layout->ranks)
-        status = ls_error_set(
-            error, LS_ELAYOUT,
-            "parallel.workers = %ld: %ld groups of %s each need %ld, but %ld were started",
-            (long)config->parallel.workers, (long)groups, ls_counted(layout->ranks, "rank").text,
-            (long)(groups * layout->ranks), (long)world);
-    if (!status)
-        status = offload_check(config, layout, error);
-    if (status && refused && error) {
-        const char *reason;
-        refused->key = refused_key(error->text, &reason);
-        snprintf(refused->reason, sizeof refused->reason, "%s", reason);
-    }
-    return locate(config, status, error);
+        status = REJECT(LS_ELAYOUT, "parallel.workers",
+                        "%ld groups of %s each need %ld, but %ld were started", (long)groups,
+                        ls_counted(layout->ranks, "rank").text, (long)(groups * layout->ranks),
+                        (long)world);
+    return status ? status : config_locate(config, offload_check(config, layout, error), error);
 }
 
 /* ---- rollouts -------------------------------------------------------------------------------- */
@@ -203,6 +174,8 @@ bool ls_config_rollout(const struct ls_config *config, struct ls_config *out)
     int64_t pp = ls_max(r->pp, 1), tp = ls_max(r->tp, 1);
     if (!r->pp && !r->dp && !r->tp)
         return false;
+    if (!out)
+        return true;
     *out = *config;
     ls_config_layout_reset(out);
     out->rollout = (struct ls_config_rollout){0};
@@ -213,33 +186,30 @@ bool ls_config_rollout(const struct ls_config *config, struct ls_config *out)
     return true;
 }
 
-/* *name: the key that is refused. */
-static int rollout_admit(const struct ls_config *config, int64_t ranks, const char **name,
+static int rollout_admit(const struct ls_config *config, int64_t ranks, struct ls_layout *layout,
                          struct ls_error *error)
 {
     const struct ls_config_rollout *r = &config->rollout;
+    const char *name = r->tp ? "rollout.tp" : r->pp ? "rollout.pp" : "rollout.dp";
     struct ls_config own;
-    struct ls_layout layout;
     struct ls_error why = {0};
-    struct config_refused refused;
-    *name = r->tp ? "rollout.tp" : r->pp ? "rollout.pp" : "rollout.dp";
     if (!ls_config_rollout(config, &own))
         return LS_OK;
     if (config->async.mode != LS_CONFIG_SYNC)
-        return REJECT(LS_ELAYOUT, *name,
+        return REJECT(LS_ELAYOUT, name,
                       "with async.mode each worker trains a model of its own, and none generates: "
                       "remove it");
     if (own.parallel.pp * own.parallel.tp * own.parallel.dp != ranks)
-        return REJECT(LS_ELAYOUT, *name,
+        return REJECT(LS_ELAYOUT, name,
                       "pp %ld x dp %ld x tp %ld of group rollout: expected the run's %s",
                       (long)own.parallel.pp, (long)own.parallel.dp, (long)own.parallel.tp,
                       ls_counted(ranks, "rank").text);
-    int status = config_admit(&own, 0, NULL, &layout, &refused, &why);
+    int status = config_admit(&own, 0, NULL, layout, &why);
     if (!status)
         return LS_OK;
-    if (refused.key && !strcmp(refused.key->name, "parallel.pp"))
-        *name = "rollout.pp";
-    return REJECT(status, *name, "%s", refused.reason);
+    if (why.key && !strcmp(why.key, "parallel.pp"))
+        name = "rollout.pp";
+    return REJECT(status, name, "%s", why.text + why.reason);
 }
 
 /* The admitted one whose factors of tp and pp are least. */
@@ -248,7 +218,7 @@ static void rollout_suggest(const struct ls_config *config, int64_t ranks, struc
     const struct ls_config_rollout *r = &config->rollout;
     struct ls_config tried = *config;
     struct ls_config_rollout best = {0};
-    const char *name;
+    struct ls_layout layout;
     double best_cost = HUGE_VAL;
     for (int64_t pp = 1; pp <= ranks && config->async.mode == LS_CONFIG_SYNC; pp++)
         for (int64_t tp = 1; tp <= ranks / pp; tp++) {
@@ -257,7 +227,7 @@ static void rollout_suggest(const struct ls_config *config, int64_t ranks, struc
             if (ranks % (pp * tp) || cost >= best_cost)
                 continue;
             tried.rollout = (struct ls_config_rollout){pp, ranks / (pp * tp), tp};
-            if (rollout_admit(&tried, ranks, &name, NULL))
+            if (rollout_admit(&tried, ranks, &layout, NULL))
                 continue;
             best = tried.rollout;
             best_cost = cost;
@@ -269,10 +239,11 @@ static void rollout_suggest(const struct ls_config *config, int64_t ranks, struc
                         (long)best.pp, (long)best.dp, (long)best.tp);
 }
 
-int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struct ls_error *error)
+int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struct ls_layout *layout,
+                            struct ls_error *error)
 {
-    const char *name;
-    int status = rollout_admit(config, ranks, &name, error);
+    struct ls_layout unused;
+    int status = rollout_admit(config, ranks, layout ? layout : &unused, error);
     if (status && error)
         rollout_suggest(config, ranks, error);
     return status;
@@ -284,10 +255,10 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
     struct ls_schedule table;
     const struct ls_layout_keys *keys = &config->parallel;
     bool reads = keys->schedule == LS_LAYOUT_CSV && *keys->schedule_file;
-    int status = reads ? locate(config, ls_layout_file(keys, &table, error), error) : LS_OK;
+    int status = reads ? config_locate(config, ls_layout_file(keys, &table, error), error) : LS_OK;
     reads = reads && !status;
     if (!status)
-        status = config_admit(config, world, reads ? &table : NULL, layout, NULL, error);
+        status = config_admit(config, world, reads ? &table : NULL, layout, error);
     if (error && (status == LS_ELAYOUT || status == LS_ECONFIG))
         config_suggest(config, config, world, error);
     if (reads)

@@ -85,7 +85,7 @@ static bool admits(struct search *s, const int64_t size[LS_AXES], int64_t world)
     axes_put(&s->tried.parallel, size);
     return good && s->tried.parallel.dp <= AXIS_MAX &&
            !config_admit(&s->tried, world * ls_config_groups(&s->tried), s->refusal->table,
-                         &s->layout, NULL, NULL);
+                         &s->layout, NULL);
 }
 
 static void use_all(struct search *s, bool asked)

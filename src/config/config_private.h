@@ -40,6 +40,8 @@ size_t config_utf8_prefix(const char *text, size_t bytes);
 size_t config_names(const char *names[LS_CONFIG_KEYS_MAX]);
 /* "unknown key optim.learning_rate; did you mean optim.lr?" */
 void config_unknown(const char *name, char *text, size_t bytes);
+/* Puts where its key was given, if it was, before an error that refuses one; returns code. */
+int config_locate(const struct ls_config *config, int code, struct ls_error *error);
 /* Names of keys in other programs, index 0, 1, ...; false past the last. */
 enum { CONFIG_ALIAS_BYTES = 64 };
 bool config_alias(size_t index, char theirs[CONFIG_ALIAS_BYTES], const char **ours);
@@ -54,16 +56,10 @@ int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends
                    struct ls_error *error);
 /* Whether config_resolve may mend this key, which was given. */
 bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key);
-struct config_refused {
-    const struct ls_config_key *key;                   /* NULL: the text blames none */
-    char reason[sizeof(((struct ls_error *)0)->text)]; /* without the key and its value */
-};
 /* What judges the layout of a resolved configuration, and all that is suggested in its place.
- * table: of parallel.schedule_file, if that is to be read. Refusals name no layout that works.
- * refused, NULL or filled beside error: what is wrong with which key.
- */
+ * table: of parallel.schedule_file, if that is to be read. Refusals name no layout that works. */
 int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
-                 struct ls_layout *layout, struct config_refused *refused, struct ls_error *error);
+                 struct ls_layout *layout, struct ls_error *error);
 /* Appends to error, which says why refused is refused, the nearest configuration that works, or
  * why there is none. mended: refused as config_resolve mends it. */
 void config_suggest(const struct ls_config *refused, const struct ls_config *mended, int64_t world,

@@ -17,8 +17,9 @@ static int apply_preset(struct ls_config *config, struct ls_error *error)
     enum ls_arch arch;
     const char *assignments = config_preset(model->preset, &arch);
     if (!assignments) {
-        ls_config_preset_check(model->preset, error);
-        return ls_config_blame(config, "model.preset", error);
+        struct ls_error why = {0};
+        ls_config_preset_check(model->preset, &why);
+        return REJECT("model.preset", "%s", why.text);
     }
     char text[512], *save = NULL;
     snprintf(text, sizeof text, "arch=%s %s", ls_arch_name(arch), assignments);
@@ -244,19 +245,19 @@ static int resolve_trained(struct ls_config *config, struct ls_error *error)
     if (strlen(frozen) >= sizeof model->frozen)
         return REJECT("train.frozen", "expected at most %zu characters", sizeof model->frozen - 1);
     snprintf(model->frozen, sizeof model->frozen, "%s", frozen);
-    int status = ls_frozen_check(model, error);
-    if (status)
-        return ls_config_blame(config, "train.frozen", error);
+    struct ls_error why = {0};
+    if (ls_frozen_check(model, &why))
+        return REJECT("train.frozen", "%s", why.text);
     if (lora->rank == 0)
         return LS_OK;
     model->lora.rank = lora->rank;
     model->lora.alpha = lora->alpha > 0 ? lora->alpha : (double)lora->rank;
     model->lora.base = (enum ls_blocks)lora->base;
-    status = ls_lora_targets(model->arch, lora->targets, &model->lora.targets, error);
-    if (status)
-        return ls_config_blame(config, "lora.targets", error);
-    status = ls_lora_base_check(model, 1, error);
-    return status ? ls_config_blame(config, "lora.base", error) : LS_OK;
+    if (ls_lora_targets(model->arch, lora->targets, &model->lora.targets, &why))
+        return ls_config_reject(config, why.code, "lora.targets", error, "%s", why.text);
+    return ls_lora_base_check(model, 1, &why)
+               ? ls_config_reject(config, why.code, "lora.base", error, "%s", why.text)
+               : LS_OK;
 }
 
 int config_resolve_model(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)

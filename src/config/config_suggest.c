@@ -49,7 +49,7 @@ static bool admitted(const struct config_refusal *refusal, const struct ls_confi
 {
     struct ls_layout layout;
     bool readable = config->parallel.schedule != LS_LAYOUT_CSV || refusal->table;
-    return readable && !config_admit(config, world, refusal->table, &layout, NULL, NULL);
+    return readable && !config_admit(config, world, refusal->table, &layout, NULL);
 }
 
 bool config_works(const struct config_refusal *refusal, const struct ls_config *to)
@@ -91,7 +91,7 @@ static void say_none(const struct config_refusal *refusal, const struct ls_confi
     struct ls_error why = {0};
     ls_config_layout_reset(&plain);
     plain.parallel.dp = refusal->world;
-    if (refusal->world && config_admit(&plain, refusal->world, NULL, &layout, NULL, &why))
+    if (refusal->world && config_admit(&plain, refusal->world, NULL, &layout, &why))
         ls_error_suffix(error, "; no layout of %s was found that works: %.300s",
                         ls_counted(refusal->world, "rank").text, why.text);
     else

@@ -20,22 +20,10 @@ static const struct ls_convert_item *giver(const struct ls_convert *result, cons
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
-/* What ls_config_set says of where a value was given means nothing here. */
-static const char *without_origin(const char *text)
-{
-    static const char *const origins[] = {"command line: ", "default: "};
-    for (int i = 0; i < 2; i++)
-        if (strncmp(text, origins[i], strlen(origins[i])) == 0)
-            return text + strlen(origins[i]);
-    return text;
-}
-
 static int blame(const struct convert *c, const struct ls_convert_item *item)
 {
     char place[32] = "";
-    char what[sizeof c->error->text];
-    snprintf(what, sizeof what, "%s", without_origin(c->error->text));
-    ls_error_set(c->error, c->error->code, "%s", what);
+    ls_error_set(c->error, c->error->code, "%s", c->error->text + c->error->unfiled);
     if (item->line)
         snprintf(place, sizeof place, ":%d", item->line);
     return ls_error_prefix(c->error, "%.200s%s: %.200s", c->name, place,
@@ -75,7 +63,7 @@ static void what_lacks(const struct ls_config *config, char *why, size_t bytes)
     if (!status)
         status = ls_config_layout(&copy, 0, &layout, &error);
     if (status)
-        snprintf(why, bytes, "%s", without_origin(error.text));
+        snprintf(why, bytes, "%s", error.text + error.unfiled);
 }
 
 /* ---- the text ------------------------------------------------------------------------------- */

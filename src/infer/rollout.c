@@ -128,15 +128,13 @@ struct ls_runner *ls_rollout_runner(struct ls_rollout *r)
 int ls_rollout_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t first,
                      int64_t count, size_t *bytes, struct ls_error *error)
 {
-    struct ls_config own;
     struct ls_layout there;
     memset(bytes, 0, (size_t)count * sizeof *bytes);
-    if (!ls_config_rollout(config, &own) || ls_config_rollout_check(config, layout->ranks, NULL))
+    if (!ls_config_rollout(config, NULL) ||
+        ls_config_rollout_check(config, layout->ranks, &there, NULL))
         return LS_OK;
-    int status = ls_config_layout(&own, 0, &there, error);
-    return status ? status
-                  : rollout_moves_ranks_bytes(layout, &there, is_steady(config, layout), first,
-                                              count, bytes, error);
+    return rollout_moves_ranks_bytes(layout, &there, is_steady(config, layout), first, count, bytes,
+                                     error);
 }
 
 /* ---- the weights of this moment -------------------------------------------------------------- */

@@ -648,11 +648,10 @@ static int wanted_find(struct launcher *l, struct ls_error *error)
 static int folder_open(struct launcher *l, struct ls_error *error)
 {
     char folder[LS_CONFIG_TEXT_BYTES + 16];
-    struct ls_error held = {0};
     snprintf(folder, sizeof folder, "%s/launch", l->config->train.out);
-    int status = ls_lock_take(&l->lock, folder, NULL, &held);
+    int status = ls_lock_take(&l->lock, folder, NULL, error);
     if (status)
-        return ls_config_reject(l->config, status, "train.out", error, "%s", held.text);
+        return ls_config_blame(l->config, "train.out", error), status;
     status = launch_events_open(&l->events, l->launch, error);
     launch_watch_open(&l->watch, l->config->train.out);
     launch_prom_open(&l->prom, l->launch);

@@ -15,8 +15,8 @@ static int refuse(const struct clause *clause, struct ls_error *error, const cha
 {
     bool alone = !clause->whole[clause->length];
     int shown = alone ? 0 : (int)ls_min((int64_t)clause->length, 100);
-    return ls_error_set(error, LS_ELAYOUT, "memory.recompute = %.200s: %.*s%s%s", clause->whole,
-                        shown, clause->text, alone ? "" : ": ", why);
+    return ls_error_refuse(error, LS_ELAYOUT, "memory.recompute", clause->whole, "%.*s%s%s", shown,
+                           clause->text, alone ? "" : ": ", why);
 }
 
 /* The next number of *text; false if there is none. */

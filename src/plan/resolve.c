@@ -12,9 +12,10 @@ enum { RANKS_MAX = 1 << 30 };
 
 int plan_refuse(struct ls_error *error, const char *key, int64_t value, const char *format, ...)
 {
-    char reason[512];
+    char reason[512], text[24];
     LS_FORMAT(reason, format);
-    return ls_error_set(error, LS_ELAYOUT, "%s = %ld: %s", key, (long)value, reason);
+    snprintf(text, sizeof text, "%ld", (long)value);
+    return ls_error_refuse(error, LS_ELAYOUT, key, text, "%s", reason);
 }
 
 /* ---- axes ----------------------------------------------------------------------------------- */
@@ -144,9 +145,8 @@ static int check_sp(const struct ls_layout_request *request, struct ls_layout *l
     int64_t tp = layout->size[LS_AXIS_TP];
     layout->sp = tp > 1 && asked != 0;
     if (asked == 1 && tp == 1)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "parallel.sp = true: sequence parallel is over the tp ranks, and "
-                            "parallel.tp is 1");
+        return ls_error_refuse(error, LS_ELAYOUT, "parallel.sp", "true",
+                               "sequence parallel is over the tp ranks, and parallel.tp is 1");
     if (!layout->sp)
         return LS_OK;
     int64_t bad = 0, leaves = 0;
@@ -161,7 +161,7 @@ static int check_sp(const struct ls_layout_request *request, struct ls_layout *l
              (long)tp, ls_counted(bad, "sequence").text, plan_rampup_text(layout, leaves).text);
     layout->sp = false;
     if (asked == 1)
-        return ls_error_set(error, LS_ELAYOUT, "parallel.sp = true: %s", why);
+        return ls_error_refuse(error, LS_ELAYOUT, "parallel.sp", "true", "%s", why);
     ls_string_add(layout->note, sizeof layout->note, "; ", "sequence parallel is off: %s", why);
     return LS_OK;
 }
@@ -236,8 +236,8 @@ int ls_layout_file(const struct ls_layout_keys *keys, struct ls_schedule *table,
             ls_schedule_release(table);
     }
     if (status)
-        ls_error_set(error, status, "parallel.schedule_file = %.200s: %.700s", keys->schedule_file,
-                     why.text);
+        ls_error_refuse(error, status, "parallel.schedule_file", keys->schedule_file, "%s",
+                        why.text);
     return status;
 }
 

@@ -37,10 +37,9 @@ int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule
     struct ls_error why = {0};
     int64_t pp = layout->size[LS_AXIS_PP];
     if (file && micro_batches != file->micro_batches)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "parallel.schedule_file = %.200s: it has %ld micro-batches, and a step "
-                            "has %ld",
-                            layout->schedule_file, (long)file->micro_batches, (long)micro_batches);
+        return ls_error_refuse(error, LS_ELAYOUT, "parallel.schedule_file", layout->schedule_file,
+                               "it has %ld micro-batches, and a step has %ld",
+                               (long)file->micro_batches, (long)micro_batches);
     if (!file &&
         ls_schedule_admits(kind_of(layout), pp, layout->chunks, micro_batches, error ? &why : NULL))
         return plan_refuse(error, "parallel.pp", pp, "%s", why.text);
@@ -128,8 +127,7 @@ int plan_split(const struct ls_layout_keys *keys, struct ls_layout *layout, stru
                      ? ls_stage_split_parse(keys->split, layers, layout->stages, first, &why)
                      : ls_stage_split(cost, layers, layout->stages, first, &why);
     if (status && *keys->split)
-        return ls_error_set(error, LS_ELAYOUT, "parallel.split = %.100s: %.600s", keys->split,
-                            why.text);
+        return ls_error_refuse(error, LS_ELAYOUT, "parallel.split", keys->split, "%s", why.text);
     if (status)
         return ls_error_set(error, status, "%s", why.text);
     for (int64_t s = 0; s <= layout->stages; s++)

@@ -36,11 +36,8 @@ static const struct verb *verb_find(const char *name, struct ls_error *error)
 /* What the caller reads: keys are not a command line's here. */
 static struct ls_error error_told(const struct ls_error *error)
 {
-    static const char place[] = "command line: ";
-    size_t length = sizeof place - 1;
     struct ls_error told = *error;
-    if (!strncmp(told.text, place, length))
-        memmove(told.text, told.text + length, strlen(told.text + length) + 1);
+    ls_error_set(&told, error->code, "%s", error->text + error->unfiled);
     return told;
 }
 

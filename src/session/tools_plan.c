@@ -351,7 +351,7 @@ static int layout_alone(struct ls_session *s, struct ls_error *error)
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
     if (!status)
-        status = ls_config_rollout_check(&config, ls_config_ranks(&config), error);
+        status = ls_config_rollout_check(&config, ls_config_ranks(&config), NULL, error);
     return status ? status : layout_answer(s, &config, &layout, error);
 }
 

@@ -35,7 +35,7 @@ static int open_run(struct rank *rank, struct ls_error *error)
     if (rank->first || ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
         status = ls_train_spread(config, rank->world, NULL, error);
     if (!status)
-        status = ls_config_rollout_check(config, ls_comm_size(rank->world), error);
+        status = ls_config_rollout_check(config, ls_comm_size(rank->world), NULL, error);
     if (!status)
         status = ls_run_open(config, rank->world, &rank->log, &rank->hooks, &rank->run, error);
     if (status)

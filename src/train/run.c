@@ -383,10 +383,9 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
 static int directory_open(struct ls_running *run, const struct ls_log *log, struct ls_error *error)
 {
     const char *out = run->config->train.out;
-    struct ls_error held = {0};
-    int status = ls_lock_take(&run->lock, out, NULL, &held);
+    int status = ls_lock_take(&run->lock, out, NULL, error);
     if (status)
-        return ls_config_reject(run->config, status, "train.out", error, "%s", held.text);
+        return ls_config_blame(run->config, "train.out", error), status;
     if (ls_lock_former(&run->lock)[0])
         ls_log(log, LS_LOG_INFO, "%s: the run of %s was killed; this one takes over", out,
                ls_lock_former(&run->lock));

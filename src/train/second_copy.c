@@ -372,9 +372,9 @@ static int fetch(struct second_copy *copy, const struct ls_config *config, int64
     }
     if (!status && !*fetched && newest < 0 && damage.code)
         status = ls_error_set(error, LS_ECKPT,
-                              "none of %zu copies is sound, and %s has no checkpoint (name another "
-                              "place to start afresh); the newest: %.600s",
-                              count, config->train.out, damage.text);
+                              "none of %zu copies in %s is sound, and %s has no checkpoint (name "
+                              "another place to start afresh); the newest: %.600s",
+                              count, copy->where, config->train.out, damage.text);
     free(steps);
     return status;
 }
@@ -427,8 +427,9 @@ static int begins_anew(const struct second_copy *copy, struct ls_error *error)
     free(steps);
     return status || !count ? status
                             : ls_error_set(error, LS_ECONFIG,
-                                           "this place already holds checkpoints; resume with "
-                                           "train.resume=auto, or name another place");
+                                           "%s already holds checkpoints; resume with "
+                                           "train.resume=auto, or name another place",
+                                           copy->where);
 }
 
 /* A run whose folder is lost gets the name by which the place knows it. */
@@ -462,7 +463,7 @@ static int apart(const char *where, const char *run, struct ls_error *error)
     if (strncmp(place, folder, length) || (place[length] && place[length] != '/'))
         return LS_OK;
     return ls_error_set(error, LS_ECONFIG,
-                        "it is in the run's own folder: name a directory on another disk");
+                        "%s is in the run's own folder: name a directory on another disk", where);
 }
 
 static int look(struct second_copy *copy, const struct ls_config *config, const struct ls_log *log,

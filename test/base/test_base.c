@@ -223,7 +223,17 @@ CASE(test_errors)
     ls_error_suffix(&error, "; the end is kept");
     assert_int_equal(strlen(error.text), sizeof error.text - 1);
     assert_string_equal(strchr(error.text, ';'), "; the end is kept");
+    assert_int_equal(ls_error_refuse(&error, LS_ELAYOUT, "a.b", "3", "expected %d", 4), LS_ELAYOUT);
+    assert_string_equal(error.text, "a.b = 3: expected 4");
+    assert_string_equal(error.key, "a.b");
+    assert_string_equal(error.text + error.reason, "expected 4");
+    ls_error_prefix(&error, "x\n");
+    ls_error_suffix(&error, " or 5");
+    assert_string_equal(error.text, "x\\n: a.b = 3: expected 4 or 5");
+    assert_string_equal(error.text + error.reason, "expected 4 or 5");
     assert_int_equal(ls_error_errno(&error, 28, "writing %s", "y"), LS_ENOSPC);
+    assert_null(error.key);
+    assert_int_equal(error.reason, 0);
     assert_int_equal(ls_no_memory(&error, "for %d ranks", 7), LS_ENOMEM);
     assert_int_equal(error.code, LS_ENOMEM);
     assert_string_equal(error.text, "no memory for 7 ranks");

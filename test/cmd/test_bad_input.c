@@ -223,7 +223,7 @@ CASE(test_what_errors_tell)
     const struct told cases[] = {
         {"train typo.yaml",
          io,
-         {"typo.yaml:3:10: data.train = \"corpus_trian\"", "corpus_trian.bin with its .idx",
+         {"typo.yaml:3:10: data.train: neither corpus_trian.bin", "corpus_trian.bin with its .idx",
           "No such file", "did you mean corpus_train?"}},
         {RUN "data.train=corpus_trian",
          io,
@@ -452,7 +452,8 @@ CASE(test_files_without_end)
         {"train /dev/zero", config, "configuration: /dev/zero: it does not end"},
         {RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=/dev/zero", data,
          "parallel.schedule_file = /dev/zero"},
-        {RUN "data.train=/dev/zero", data, "/dev/zero\": a device: expected a regular file"},
+        {RUN "data.train=/dev/zero", data,
+         "data.train: /dev/zero: a device: expected a regular file"},
         {RUN "data.train=u16:/dev/zero model.vocab=512", data, "/dev/zero: a device"},
         {RUN "data.tokenizer=/dev/zero,/dev/zero", data, "it does not end: expected at most"},
         {RUN "data.tokenizer=endless-tokenizer", ls_exit_code(LS_EIO),
@@ -484,7 +485,8 @@ CASE(test_files_without_end)
         assert_int_equal(rename(kept, path), 0);
     }
     assert_int_equal(mkfifo(scratch_path(folder, "pipe"), 0600), 0);
-    program_expect_under(enter, RUN "data.train=pipe", data, "pipe\": a pipe: expected a regular");
+    program_expect_under(enter, RUN "data.train=pipe", data,
+                         "data.train: pipe: a pipe: expected a regular");
     program_expect_under(enter, "train pipe", config, "pipe: no data came through it");
 }
 

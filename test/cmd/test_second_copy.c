@@ -93,7 +93,7 @@ CASE(test_a_directory_has_what_the_disk_lost)
            "rm -r c/checkpoints",
            0, "");
     expect("$L train $C train.out=c train.steps=12 checkpoint.also=copies-c train.resume=auto",
-           ls_exit_code(LS_ECKPT), "checkpoint.also = \"copies-c\": none of ");
+           ls_exit_code(LS_ECKPT), "checkpoint.also: none of 2 copies in copies-c is sound");
     /* Sound ones are taken as they are. */
     check_loss("d", "copies-d", "true", "going on from d/checkpoints/step-00000008");
 }
@@ -168,16 +168,16 @@ CASE(test_places_that_are_refused)
     int code = ls_exit_code(LS_ECONFIG);
     expect("$L train $C train.out=f train.steps=2 checkpoint.also=copies-f", 0, "hash");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=copies-f", code,
-           "checkpoint.also = \"copies-f\": this place already holds checkpoints; resume with "
+           "checkpoint.also: copies-f already holds checkpoints; resume with "
            "train.resume=auto");
     expect(
         "mkdir g && $L train $C train.out=g train.steps=2 checkpoint.also=g/checkpoints; code=$?; "
         "$L train $C train.out=g/../g train.steps=2 checkpoint.also=g && exit 1; exit $code",
-        code, "checkpoint.also = \"g\": it is in the run's own folder");
+        code, "checkpoint.also: g is in the run's own folder");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=no/such", ls_exit_code(LS_EIO),
-           "checkpoint.also = \"no/such\"");
+           "checkpoint.also: no/such");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3:/bucket", ls_exit_code(LS_EIO),
-           "checkpoint.also = \"s3:/bucket\"");
+           "checkpoint.also: s3:/bucket");
     expect("AWS_ACCESS_KEY_ID= $L train $C train.out=g train.steps=2 checkpoint.also=" BUCKET, code,
            "S3 needs credentials: set AWS_ACCESS_KEY_ID");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3://other/a",

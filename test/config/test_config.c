@@ -238,7 +238,8 @@ CASE(test_a_value_is_said_once)
             refused += status != LS_OK;
             snprintf(twice[0], sizeof twice[0], "= \"%s\": %s: ", values[i], values[i]);
             snprintf(twice[1], sizeof twice[1], "= %s: %s: ", values[i], values[i]);
-            snprintf(twice[2], sizeof twice[2], "tokenizer \"%s\": ", values[i]);
+            snprintf(twice[2], sizeof twice[2], "= \"%s\": tokenizer \"%s\": ", values[i],
+                     values[i]);
             for (int k = 0; k < 3; k++)
                 if (status && strstr(error.text, twice[k]))
                     fail_msg("%s", error.text);
@@ -247,23 +248,32 @@ CASE(test_a_value_is_said_once)
     assert_true(refused >= 10);
 }
 
-CASE(test_only_the_value_is_left_out)
+/* A refusal says the value and hands out its parts; blame leaves the value to the text that it is
+ * put before. What comes from no file tells where it begins behind "command line: ". */
+CASE(test_errors_have_parts)
 {
-    static const struct {
-        const char *what, *said;
-    } cases[] = {{"a/b: no such folder", "= \"a/b\": no such folder"},
-                 {"tokenizer \"a/b\": none", "= \"a/b\": none"},
-                 {"a/b/c: none", "= \"a/b\": a/b/c: none"},
-                 {"a/b", "= \"a/b\": a/b"},
-                 {"tokenizer \"a\": none", "= \"a/b\": tokenizer \"a\": none"}};
     struct ls_config config;
     struct ls_error error = {0};
     assert_ok(load(&config, "data.tokenizer: a/b\n", &error), error);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ls_config_reject(&config, LS_EDATA, "data.tokenizer", &error, "%s", cases[i].what);
-        assert_non_null(strstr(error.text, cases[i].said));
-        assert_string_equal(strstr(error.text, "= "), cases[i].said);
-    }
+    ls_config_reject(&config, LS_EDATA, "data.tokenizer", &error, "it has %d tokens", 3);
+    assert_string_equal(error.text, "run.yaml:1:17: data.tokenizer = \"a/b\": it has 3 tokens");
+    assert_string_equal(error.key, "data.tokenizer");
+    assert_string_equal(error.text + error.reason, "it has 3 tokens");
+    assert_int_equal(error.unfiled, 0);
+    ls_error_set(&error, LS_EDATA, "a/b: no such folder");
+    assert_int_equal(ls_config_blame(&config, "data.tokenizer", &error), LS_EDATA);
+    assert_string_equal(error.text, "run.yaml:1:17: data.tokenizer: a/b: no such folder");
+    assert_int_equal(ls_config_set(&config, "optim.lr=x", &error), LS_ECONFIG);
+    assert_string_equal(error.key, "optim.lr");
+    assert_non_null(strstr(error.text, "command line: optim.lr = x: expected "));
+    assert_ptr_equal(strstr(error.text, "optim.lr"), error.text + error.unfiled);
+    assert_int_equal(ls_config_set(&config, "optim.lrr=x", &error), LS_ECONFIG);
+    assert_ptr_equal(strstr(error.text, "unknown"), error.text + error.unfiled);
+    ls_config_reject(&config, LS_ECONFIG, "model.layers", &error, "expected more");
+    assert_ptr_equal(strstr(error.text, "model.layers"), error.text + error.unfiled);
+    ls_config_defaults(&config);
+    assert_int_equal(ls_config_require(&config, "data.train", &error), LS_ECONFIG);
+    assert_ptr_equal(strstr(error.text, "data.train is not set"), error.text + error.unfiled);
     expect_refused(TINY "async.follow: x\n", "its default is empty", NULL);
 }
 

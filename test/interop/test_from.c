@@ -143,7 +143,7 @@ CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
     snprintf(words, sizeof words, "model.from=%s model.preset=gpt2-124m", folder);
     train_refused(*state, words, "model.preset = \"gpt2-124m\"");
     snprintf(words, sizeof words, "model.from=%s/nowhere", folder);
-    train_refused(*state, words, "model.from = ");
+    train_refused(*state, words, "model.from: ");
     snprintf(words, sizeof words,
              "model.from=%s model.layers=2 model.kv_heads=0 train.steps=1 "
              "train.out=%s/run",

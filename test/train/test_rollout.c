@@ -312,7 +312,7 @@ static void rollouts_add(struct job *job, int64_t ranks)
         for (int64_t tp = 1; tp <= ranks / pp; tp *= 2) {
             struct ls_config config = job->config;
             config.rollout = (struct ls_config_rollout){.pp = pp, .tp = tp};
-            if (!ls_config_rollout_check(&config, ranks, NULL))
+            if (!ls_config_rollout_check(&config, ranks, NULL, NULL))
                 assert_true(ls_config_rollout(&config, &job->rollouts[job->rollout_count++]));
         }
 }
