@@ -203,7 +203,7 @@ $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_
 $(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simulation_new ls_schedule_simulate ls_now_s \
 	ls_record_works)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
-$(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
+$(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight ls_iota)
 $(BUILD)/test/train/test_given: private LDFLAGS_BASE += $(call wrap,ls_layer_forward ls_cross_entropy_finish)
 $(BUILD)/test/train/test_rollout: private LDFLAGS_BASE += $(call wrap,ls_send_start ls_recv_start ls_arena_init ls_zero_weights)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test ls_comm_command)

@@ -192,6 +192,22 @@ int64_t step_sequences(const struct ls_trainer *t)
     return ls_ramp_at(&t->layout.ramp, t->state->samples) * t->layout.numerics.leaf_sequences;
 }
 
+/* Of idle steps nobody reads the tokens, but the host where documents start: each sequence is one.
+ */
+static int batch_idle(struct ls_trainer *t, struct train_batch *batch, struct ls_error *error)
+{
+    int64_t count = batch->share.count * batch->share.leaf * t->config.data.sequence;
+    int status = LS_OK;
+    batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
+    if (t->config.data.packing != LS_CONFIG_STREAM) {
+        free(t->idle_starts);
+        batch->starts = t->idle_starts = calloc((size_t)count, sizeof *t->idle_starts);
+        if (!batch->starts)
+            status = ls_no_memory(error, "for %lld documents", (long long)count);
+    }
+    return ls_comm_agree(t->world, status, error);
+}
+
 static int batch_load(struct ls_trainer *t, bool given, struct train_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
@@ -202,10 +218,8 @@ static int batch_load(struct ls_trainer *t, bool given, struct train_batch *batc
     batch->shift = t->workers ? workers_shift(t->workers, sequences_of(batch)) : 0;
     batch->counted = sequences_of(batch) * t->config.data.sequence;
     batch->divisor = (double)batch->counted;
-    if (t->ops.idle) { /* nobody reads them */
-        batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
-        return ls_comm_agree(t->world, LS_OK, error);
-    }
+    if (t->ops.idle)
+        return batch_idle(t, batch, error);
     if (given) {
         posted_drop(t);
         given_take(t, batch);

@@ -507,6 +507,7 @@ void ls_trainer_free(struct ls_trainer *t)
     digests_release(t->digests);
     free(t->segments);
     free(t->losses);
+    free(t->idle_starts);
     free(t->loss_sums);
     free(t->source_weights);
     free(t->runs);

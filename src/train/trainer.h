@@ -147,6 +147,7 @@ struct ls_trainer {
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
     float *losses;              /* [2, sequences of the batch]: this rank's first, then all */
+    int32_t *idle_starts;       /* of the documents of an idle step, if samples are packed */
     int sources;                /* that are trained on */
     double *source_weights;     /* [sources]: sums of the weights of a batch's targets */
     float *loss_sums;           /* [1 + sources]: of a batch, and of each source's part of it */
