@@ -199,7 +199,7 @@ $(TURNED): private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight
 $(filter $(BUILD)/test/train/%,$(TURNED)): private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_loader_take)
 $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \
 	ls_recv_start ls_wait)
-$(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
+$(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak ls_ops_init)
 $(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simulation_new ls_schedule_simulate ls_now_s \
 	ls_record_works)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)

@@ -3,11 +3,6 @@
 
 #include <math.h>
 
-double ls_young_interval(double checkpoint_s, double between_failures_s)
-{
-    return sqrt(2 * checkpoint_s * between_failures_s);
-}
-
 double ls_daly_interval(double checkpoint_s, double between_failures_s)
 {
     double ratio = checkpoint_s / (2 * between_failures_s);
@@ -15,8 +10,8 @@ double ls_daly_interval(double checkpoint_s, double between_failures_s)
         return between_failures_s;
     if (isinf(between_failures_s))
         return between_failures_s;
-    return ls_young_interval(checkpoint_s, between_failures_s) * (1 + sqrt(ratio) / 3 + ratio / 9) -
-           checkpoint_s;
+    double young = sqrt(2 * checkpoint_s * between_failures_s);
+    return young * (1 + sqrt(ratio) / 3 + ratio / 9) - checkpoint_s;
 }
 
 double ls_snapshot_interval(double snapshot_s, double between_failures_s)

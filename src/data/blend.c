@@ -446,11 +446,6 @@ int ls_blend_source_at(const struct ls_blend *blend, int64_t number)
     return stage->source[(number - stage->first) % stage->period];
 }
 
-int64_t ls_blend_before(const struct ls_blend *blend, int64_t number, int source)
-{
-    return stage_before(stage_of(blend, number), number, source);
-}
-
 int ls_blend_stages(const struct ls_blend *blend)
 {
     return (int)blend->stage_count;

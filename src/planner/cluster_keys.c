@@ -191,28 +191,3 @@ void cluster_link_defaults(struct ls_cluster_link *link)
     memset(link, 0, sizeof *link);
     defaults_set((unsigned char *)link, true);
 }
-
-/* "required", "0.75", "[128, 256]", "" if the help says it. */
-static void fallback_text(const struct ls_config_key *key, char *text, size_t bytes)
-{
-    struct ls_cluster cluster;
-    cluster_defaults(&cluster);
-    cluster_link_defaults(&cluster.link[0]);
-    if (!key->initial)
-        snprintf(text, bytes, "required");
-    else if (!*key->initial)
-        snprintf(text, bytes, "as bf16");
-    else
-        ls_config_format(key, cluster_slot(&cluster, key, 0), text, bytes);
-}
-
-void ls_cluster_keys_write(FILE *file)
-{
-    char value[CLUSTER_VALUE_BYTES], fallback[CLUSTER_VALUE_BYTES];
-    fprintf(file, "| key | value | default | what it is |\n|---|---|---|---|\n");
-    for (size_t i = 0; i < KEYS; i++) {
-        ls_config_expected(&keys[i], value, sizeof value);
-        fallback_text(&keys[i], fallback, sizeof fallback);
-        fprintf(file, "| `%s` | %s | %s | %s |\n", keys[i].name, value, fallback, keys[i].help);
-    }
-}

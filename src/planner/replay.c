@@ -156,11 +156,6 @@ void ls_replay_free(struct ls_replay *r)
     free(r);
 }
 
-struct ls_ops *ls_replay_ops(struct ls_replay *r)
-{
-    return &r->ops;
-}
-
 int ls_replay_run(struct ls_replay *r, int64_t i, double *seconds, struct ls_error *error)
 {
     const struct ls_command command = ls_command_list_get(&r->commands, i);

@@ -33,15 +33,24 @@ static void tell(void *user, const struct ls_queue *queue, const struct ls_comma
     told->count += ls_command_work(command, &told->work);
 }
 
+/* What the last replay computes with. */
+static struct ls_ops *replay_ops;
+WRAPPED(ls_ops_init);
+int __wrap_ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error)
+{
+    replay_ops = ops;
+    return __real_ls_ops_init(ops, threads, isa, error);
+}
+
 static void assert_tells(struct ls_replay *replay, int64_t i, const struct ls_work *work)
 {
     struct told told = {.count = 0};
     const struct ls_queue_watch watch = {.begin = tell, .user = &told};
     struct ls_error error = {0};
     double seconds = -1;
-    ls_replay_ops(replay)->queue.watch = &watch;
+    replay_ops->queue.watch = &watch;
     assert_ok(ls_replay_run(replay, i, &seconds, &error), error);
-    ls_replay_ops(replay)->queue.watch = NULL;
+    replay_ops->queue.watch = NULL;
     const struct ls_work *got = &told.work;
     if (told.count != 1 || got->kind != work->kind || got->dtype != work->dtype ||
         got->m != work->m || got->n != work->n || got->k != work->k || got->flops != work->flops ||
@@ -106,6 +115,8 @@ CASE(test_replays_tell_what_was_recorded)
         "model.arch=gemma2 model.head_dim=16 model.window=64 model.kv_heads=2 model.ffn=128 " SMALL,
         "model.arch=qwen3 model.head_dim=16 model.kv_heads=2 model.ffn=128 " SMALL "parallel.tp=2",
         "model.arch=olmo2 model.kv_heads=2 model.ffn=128 " SMALL "parallel.tp=2",
+        SMALL "data.packing=documents",
+        LLAMA "data.packing=documents parallel.tp=2",
     };
     bool kinds[LS_WORK_KINDS] = {false};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -12,10 +12,8 @@
 
 LS_C_BEGIN
 
-/* Seconds of work between checkpoints: sqrt(2 C M). */
-double ls_young_interval(double checkpoint_s, double between_failures_s);
-/* sqrt(2 C M) (1 + sqrt(C / 2 M) / 3 + (C / 2 M) / 9) - C where C < 2 M, else M. Daly equation 37.
- */
+/* Seconds of work between checkpoints: sqrt(2 C M) (1 + sqrt(C / 2 M) / 3 + (C / 2 M) / 9) - C
+ * where C < 2 M, else M. Daly equation 37; the first factor is Young's interval. */
 double ls_daly_interval(double checkpoint_s, double between_failures_s);
 /* Seconds between snapshots (snapshot.every=auto) that cost so much: Daly's interval; or what two
  * thousandths of the time pay for, if that is shorter, since rates of failures are guesses. */

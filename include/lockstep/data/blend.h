@@ -77,8 +77,6 @@ struct ls_blend_place {
 struct ls_blend_place ls_blend_at(const struct ls_blend *blend, int64_t number);
 /* Its source alone, which takes no permutation. */
 int ls_blend_source_at(const struct ls_blend *blend, int64_t number);
-/* How many of the samples before `number` are of a source; 0 <= number <= ls_blend_end. */
-int64_t ls_blend_before(const struct ls_blend *blend, int64_t number, int source);
 
 /* parts[source] of each `period` samples from `first` on, up to the next stage. Borrowed. */
 struct ls_blend_stage {

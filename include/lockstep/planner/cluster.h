@@ -121,8 +121,6 @@ int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *val
                    struct ls_error *error);
 /* Writes it as such a file, without source: read again it is the same. LS_EIO. */
 int ls_cluster_write(const struct ls_cluster *cluster, FILE *file, struct ls_error *error);
-/* Writes a table of all keys in Markdown, but those of measured: value, default, what it is. */
-void ls_cluster_keys_write(FILE *file);
 void ls_cluster_release(struct ls_cluster *cluster);
 
 LS_C_END

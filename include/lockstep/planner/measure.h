@@ -40,8 +40,6 @@ int ls_replay_new(const struct ls_replay_options *options, const struct ls_comma
                   struct ls_replay **out, struct ls_error *error);
 /* Runs command i; *seconds is what it took. */
 int ls_replay_run(struct ls_replay *replay, int64_t i, double *seconds, struct ls_error *error);
-/* What it computes with: to watch it. */
-struct ls_ops *ls_replay_ops(struct ls_replay *replay);
 void ls_replay_free(struct ls_replay *replay);
 
 /* ---- measuring: Local, on all cores of this process ------------------------------------------ */
