@@ -1,5 +1,5 @@
-/* Operations made of the transports' own: integer and exact sums, agreement, splitting. Integers
- * are gathered and every rank combines them itself, which any order does alike. */
+/* Operations made of the transports' own, on values of the host: integer and exact sums, agreement,
+ * splitting. Words are gathered and every rank combines them itself, which any order does alike. */
 #include "comm/internal.h"
 
 #include <stdlib.h>
