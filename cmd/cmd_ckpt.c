@@ -91,9 +91,8 @@ struct verified {
     int whole, damaged;
 };
 
-static int verify_one(void *user, const char *directory, struct ls_error *error)
+static int verify_one(struct verified *verified, const char *directory, struct ls_error *error)
 {
-    struct verified *verified = user;
     struct ls_checkpoint *checkpoint;
     struct ls_error found = {0};
     int status = ls_checkpoint_open(&checkpoint, directory, &found);
@@ -128,20 +127,27 @@ static int verify_one(void *user, const char *directory, struct ls_error *error)
 static int verify_path(const char *path, struct verified *verified, struct ls_error *error)
 {
     char folder[PATH_MAX];
-    int count, status = ls_path_join(folder, path, "checkpoints", error);
+    int64_t *steps, count;
+    int status = ls_path_join(folder, path, "checkpoints", error);
     if (status)
         return status;
     if (access(path, F_OK) != 0)
         return ls_error_errno(error, errno, "%.500s", path);
     if (access(folder, F_OK) != 0)
         return verify_one(verified, path, error);
-    status = ls_checkpoint_count(path, &count, error);
+    status = ls_checkpoint_steps(path, &steps, &count, error);
     if (!status && count == 0)
         status = ls_error_set(error, LS_ECKPT,
                               "%.500s holds no checkpoint: expected a run, or one of its "
                               "checkpoints",
                               path);
-    return status ? status : ls_checkpoint_each(path, verify_one, verified, error);
+    for (int64_t i = 0; i < count && !status; i++) {
+        status = ls_checkpoint_path(folder, path, steps[i], error);
+        if (!status)
+            status = verify_one(verified, folder, error);
+    }
+    free(steps);
+    return status;
 }
 
 int cmd_ckpt_verify(const struct cmd_args *args, struct ls_error *error)

@@ -311,11 +311,10 @@ typedef void ls_checkpoint_visitor(void *user, const char *directory,
                                    const struct ls_checkpoint_state *state);
 int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, void *user,
                         struct ls_error *error);
-/* Calls look with the directory of each checkpoint of a run, newest first, whatever is in it, until
- * it fails. A run that goes on may remove one before it is looked at. */
-typedef int ls_checkpoint_looker(void *user, const char *directory, struct ls_error *error);
-int ls_checkpoint_each(const char *run_directory, ls_checkpoint_looker *look, void *user,
-                       struct ls_error *error);
+/* *steps (to be freed) = those of a run's checkpoints, newest first, also of those that cannot be
+ * read; none if there is no run. */
+int ls_checkpoint_steps(const char *run_directory, int64_t **steps, int64_t *count,
+                        struct ls_error *error);
 /* ls_checkpoint_visit for each checkpoint of a run, newest first; those that are damaged are left
  * out. */
 int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,

@@ -371,6 +371,8 @@ int ls_all_reduce_u64(struct ls_comm *comm, uint64_t *value, int64_t count, stru
 int ls_all_reduce_exact(struct ls_comm *comm, struct ls_exact_sum *sum, struct ls_error *error);
 /* Collective. *value becomes the maximum over ranks. */
 int ls_all_reduce_max(struct ls_comm *comm, int64_t *value, struct ls_error *error);
+/* Collective. first[size]: of each rank the first rank of the world on its machine. */
+int ls_comm_machines(struct ls_comm *comm, int64_t *first, struct ls_error *error);
 
 LS_C_END
 #endif

@@ -10,14 +10,6 @@
 
 enum { PORTION_BYTES = 16 << 20 };
 
-int ckpt_machines(struct ls_comm *comm, int64_t *first, struct ls_error *error)
-{
-    int64_t mine = 0;
-    while (!ls_comm_on_machine(comm, (int)mine))
-        mine++;
-    return ls_all_gather(comm, &mine, first, 1, LS_I64, error);
-}
-
 /* ---- a file from one rank to another --------------------------------------------------------- */
 
 /* A sender that cannot read sends zeros: the other one waits for as many bytes, and their digests
@@ -204,7 +196,7 @@ static int words_gather(struct collecting *c, ls_checkpoint_needs *needs, void *
     if (!status)
         status = ls_all_gather(c->comm, mine, c->words, (int64_t)files, LS_I64, error);
     if (!status)
-        status = ckpt_machines(c->comm, c->machine, error);
+        status = ls_comm_machines(c->comm, c->machine, error);
     free(needed);
     free(mine);
     return status;

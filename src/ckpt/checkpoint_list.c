@@ -153,54 +153,47 @@ int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
     return find(checkpoint, run, step, &newest, log, error);
 }
 
-int ls_checkpoint_each(const char *run_directory, ls_checkpoint_looker *look, void *user,
-                       struct ls_error *error)
+int ls_checkpoint_steps(const char *run_directory, int64_t **steps, int64_t *count,
+                        struct ls_error *error)
 {
     struct dirent **entries;
-    char parent[PATH_MAX], directory[PATH_MAX];
-    int count;
-    int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0; !status && i < count; i++) {
-        status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status)
-            status = look(user, directory, error);
-    }
-    list_free(entries, count);
+    char parent[PATH_MAX];
+    int found;
+    int status = list(&entries, &found, parent, run_directory, is_checkpoint_entry, error);
+    *steps = malloc(((size_t)found + 1) * sizeof **steps);
+    *count = *steps ? found : 0;
+    if (!status && !*steps)
+        status = ls_no_memory(error, "for the steps of %d checkpoints", found);
+    for (int i = 0; i < *count; i++)
+        (*steps)[i] = ckpt_step_of(entries[i]->d_name);
+    list_free(entries, found);
     return status;
 }
 
 int64_t ckpt_newest_below(const char *run_directory, int64_t below)
 {
-    struct dirent **entries;
-    char parent[PATH_MAX];
-    int count;
-    int64_t step = -1;
-    if (list(&entries, &count, parent, run_directory, is_checkpoint_entry, NULL))
-        return step;
-    for (int i = 0; i < count && step < 0; i++)
-        if (ckpt_step_of(entries[i]->d_name) < below)
-            step = ckpt_step_of(entries[i]->d_name);
-    list_free(entries, count);
-    return step;
-}
-
-struct listing {
-    ls_checkpoint_visitor *visit;
-    void *user;
-};
-
-static int visit_whole(void *user, const char *directory, struct ls_error *error)
-{
-    const struct listing *listing = user;
-    (void)error;
-    ls_checkpoint_visit(directory, listing->visit, listing->user, NULL);
-    return LS_OK;
+    int64_t *steps, count, i = 0;
+    int status = ls_checkpoint_steps(run_directory, &steps, &count, NULL);
+    while (i < count && steps[i] >= below)
+        i++;
+    int64_t newest = !status && i < count ? steps[i] : -1;
+    free(steps);
+    return newest;
 }
 
 int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
                        struct ls_error *error)
 {
-    return ls_checkpoint_each(run_directory, visit_whole, &(struct listing){visit, user}, error);
+    int64_t *steps, count;
+    char directory[PATH_MAX];
+    int status = ls_checkpoint_steps(run_directory, &steps, &count, error);
+    for (int64_t i = 0; i < count && !status; i++) {
+        status = ls_checkpoint_path(directory, run_directory, steps[i], error);
+        if (!status)
+            ls_checkpoint_visit(directory, visit, user, NULL);
+    }
+    free(steps);
+    return status;
 }
 
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error)

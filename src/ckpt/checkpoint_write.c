@@ -452,7 +452,7 @@ int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t 
     if (!status)
         status = ls_all_gather(writer->comm, mine, sizes, CKPT_PARTS, LS_I64, error);
     if (!status)
-        status = ckpt_machines(writer->comm, machine, error);
+        status = ls_comm_machines(writer->comm, machine, error);
     for (size_t i = 0; i < most && !status; i++) {
         int rank = (int)(i / CKPT_PARTS);
         name_make(names[i], rank, (int)(i % CKPT_PARTS));

@@ -4,9 +4,6 @@
 
 #include "ckpt/format.h"
 
-/* Collective. first[ranks] = the lowest rank of the machine of each. */
-int ckpt_machines(struct ls_comm *comm, int64_t *first, struct ls_error *error);
-
 /* A file of one rank's folder that another one's is to have. */
 struct ckpt_move {
     const char *name;

@@ -66,6 +66,14 @@ int ls_all_reduce_max(struct ls_comm *comm, int64_t *value, struct ls_error *err
     return LS_OK;
 }
 
+int ls_comm_machines(struct ls_comm *comm, int64_t *first, struct ls_error *error)
+{
+    int64_t mine = 0;
+    while (!ls_comm_on_machine(comm, (int)mine))
+        mine++;
+    return ls_all_gather(comm, &mine, first, 1, LS_I64, error);
+}
+
 int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error)
 {
     struct ls_call_site site = {"ls_comm_agree", 0};

@@ -154,17 +154,8 @@ static int table_use(const struct table *table, struct ls_cluster *cluster,
 
 /* ---- the network ----------------------------------------------------------------------------- */
 
-/* host[size]: the first rank on the machine of each rank of the world. */
-static int first_there(struct ls_comm *world, int64_t *host, struct ls_error *error)
-{
-    int64_t first = 0;
-    while (!ls_comm_on_machine(world, (int)first))
-        first++;
-    return ls_all_gather(world, &first, host, 1, LS_U64, error);
-}
-
 /* The process of the neighbouring host that is there what this one is here; -1: it has none. Hosts
- * are neighbours in pairs. */
+ * are neighbours in pairs. host[size]: as ls_comm_machines has it. */
 static int peer_of(const int64_t *host, int size, int rank)
 {
     int hosts = 0, own = 0, place = 0, peer = -1;
@@ -253,7 +244,7 @@ int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *world,
     int status = host ? LS_OK : ls_no_memory(error, "for %d ranks", size);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = first_there(world, host, error);
+        status = ls_comm_machines(world, host, error);
     if (!status)
         status = processes_measure(measure, world, (int)host[rank], error);
     bool measured = !status && host[rank] == rank;

@@ -92,37 +92,44 @@ void run_folder_sweep(const struct ls_config *config, const struct ls_log *log)
         ls_log(log, LS_LOG_WARNING, "%s", error.text);
 }
 
-struct going_back {
-    int64_t step;
-    int count;
-};
-
-static int later_set_aside(void *user, const char *directory, struct ls_error *error)
+static int set_aside(const char *run, int64_t step, struct ls_error *error)
 {
-    struct going_back *back = user;
-    char aside[PATH_MAX];
-    if (strtoll(strrchr(directory, '-') + 1, NULL, 10) <= back->step)
-        return LS_OK;
+    char directory[PATH_MAX], aside[PATH_MAX];
+    int status = ls_checkpoint_path(directory, run, step, error);
+    if (status)
+        return status;
     if (snprintf(aside, sizeof aside, "%s.old", directory) >= (int)sizeof aside)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", directory);
     ls_directory_remove(aside);
-    if (rename(directory, aside))
-        return ls_error_errno(error, errno, "%s: cannot be renamed to %s", directory, aside);
-    back->count++;
-    return LS_OK;
+    return rename(directory, aside)
+               ? ls_error_errno(error, errno, "%s: cannot be renamed to %s", directory, aside)
+               : LS_OK;
+}
+
+/* The run's checkpoints behind that step; adds how many there are to *count. */
+static int later_set_aside(const char *run, int64_t step, int *count, struct ls_error *error)
+{
+    int64_t *steps, found;
+    int status = ls_checkpoint_steps(run, &steps, &found, error);
+    for (int64_t i = 0; i < found && steps[i] > step && !status; i++) {
+        status = set_aside(run, steps[i], error);
+        *count += !status;
+    }
+    free(steps);
+    return status;
 }
 
 int run_folder_go_back(const struct ls_config *config, int64_t step, const struct ls_log *log,
                        int *count, struct ls_error *error)
 {
-    struct going_back back = {.step = step};
     int workers = config->async.mode == LS_CONFIG_SYNC ? 0 : (int)ls_config_workers(config);
+    int theirs = 0;
     char run[PATH_MAX];
-    int status = ls_checkpoint_each(config->train.out, later_set_aside, &back, error);
-    *count = back.count;
+    *count = 0;
+    int status = later_set_aside(config->train.out, step, count, error);
     for (int worker = 0; worker < workers && !status; worker++) {
         snprintf(run, sizeof run, "%s/workers/%04d", config->train.out, worker);
-        status = ls_checkpoint_each(run, later_set_aside, &back, error);
+        status = later_set_aside(run, step, &theirs, error);
     }
     if (!status && *count > 0)
         ls_log(log, LS_LOG_WARNING,

@@ -226,41 +226,26 @@ int workers_store(struct ls_trainer *t, struct ls_error *error)
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-/* Steps of a folder's checkpoints below that one, newest first. */
-struct listed {
-    int64_t below, *step, count, room;
-};
-
-static int step_list(void *user, const char *directory, struct ls_error *error)
-{
-    struct listed *listed = user;
-    int64_t step = strtoll(strrchr(directory, '-') + 1, NULL, 10);
-    if (step >= listed->below)
-        return LS_OK;
-    if (!ls_list_grow(&listed->step, listed->count, &listed->room, sizeof *listed->step))
-        return ls_no_memory(error, "for a list of snapshots");
-    listed->step[listed->count++] = step;
-    return LS_OK;
-}
-
 /* Local. Those of that step and behind it go. */
 static int newer_remove(const char *folder, int64_t step, struct ls_error *error)
 {
-    struct listed listed = {.below = step};
-    int status = ls_checkpoint_each(folder, step_list, &listed, error);
+    int64_t *steps, count, newer = 0;
+    int status = ls_checkpoint_steps(folder, &steps, &count, error);
+    while (newer < count && steps[newer] >= step)
+        newer++;
     if (!status)
-        status = ls_checkpoint_retain(folder, listed.step, listed.count, error);
-    free(listed.step);
+        status = ls_checkpoint_retain(folder, steps + newer, count - newer, error);
+    free(steps);
     return status;
 }
 
 /* Local. The newest one of the global parameters; -1: there is none. */
 static int64_t newest_in(const char *folder)
 {
-    struct listed listed = {.below = INT64_MAX};
-    int64_t step =
-        ls_checkpoint_each(folder, step_list, &listed, NULL) || !listed.count ? -1 : listed.step[0];
-    free(listed.step);
+    int64_t *steps, count;
+    int status = ls_checkpoint_steps(folder, &steps, &count, NULL);
+    int64_t step = !status && count ? steps[0] : -1;
+    free(steps);
     return step;
 }
 

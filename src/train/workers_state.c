@@ -130,18 +130,8 @@ int unit_folder(struct ls_trainer *t, struct ls_state *unit, const char *run, in
 
 /* Steps of a run's checkpoints, newest first. */
 struct found {
-    int64_t *step;
-    int64_t count, room;
+    int64_t *step, count;
 };
-
-static int step_note(void *user, const char *directory, struct ls_error *error)
-{
-    struct found *found = user;
-    if (!ls_list_grow(&found->step, found->count, &found->room, sizeof *found->step))
-        return ls_no_memory(error, "for %ld checkpoints", (long)found->count + 1);
-    found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
-    return LS_OK;
-}
 
 /* Collective over t->whole. As the rank `root` of it lists them, on all; free found->step in any
  * case. */
@@ -151,7 +141,7 @@ static int steps_find(struct ls_trainer *t, const char *run, int root, struct fo
     int64_t *mine;
     bool lists = ls_comm_rank(t->whole) == root;
     *found = (struct found){0};
-    int status = lists ? ls_checkpoint_each(run, step_note, found, error) : LS_OK;
+    int status = lists ? ls_checkpoint_steps(run, &found->step, &found->count, error) : LS_OK;
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = ls_broadcast(t->whole, &found->count, 1, LS_I64, root, error);
