@@ -285,7 +285,7 @@ CASE(test_runs_as_given)
     int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA);
     int config = ls_exit_code(LS_ECONFIG);
     const struct told cases[] = {
-        {"eval told text.txt", data, {"DATA = text.txt: not a token store", "u16:text.txt"}},
+        {"eval told text.txt", data, {"DATA: text.txt: not a token store", "u16:text.txt"}},
         {"eval told ''", config, {"DATA is empty: expected a token store"}},
         {"report tolt", io, {"tolt", "No such file", "did you mean told?"}},
         {"report nowhere/told", io, {"there is no folder nowhere"}},
