@@ -68,7 +68,9 @@ int data_splitter_new(const char *pattern, enum data_pattern_syntax syntax, bool
     *out = NULL;
     if (!splitter)
         return LS_ENOMEM;
-    for (int i = 0; i < KNOWN && scanned; i++)
+    /* {1,3}+ is a repetition in Oniguruma, and possessive where the scanners read it. */
+    bool repeats = syntax == DATA_ONIGURUMA && strstr(pattern, "{1,3}+");
+    for (int i = 0; i < KNOWN && scanned && !repeats; i++)
         if (strcmp(known[i].pattern, pattern) == 0)
             splitter->rules = &known[i].rules;
     int status = LS_OK;
