@@ -419,8 +419,13 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
                       const struct ls_text_reader *reader, struct ls_text_requests *out,
                       struct ls_error *error)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* some editors put it before a file */
     struct reading r = {.name = name, .kind = kind, .by = *reader, .out = out, .error = error};
     *out = (struct ls_text_requests){.listed = reader->listed ? name : NULL};
+    if (bytes >= strlen(mark) && !memcmp(text, mark, strlen(mark))) {
+        text += strlen(mark);
+        bytes -= strlen(mark);
+    }
     int status = reading_open(&r);
     if (kind == LS_SCORES)
         r.by.encode = (struct ls_encode_options){0};

@@ -48,7 +48,7 @@ CASE(test_prompts)
     ls_requests_release(&lines);
     struct ls_text_requests objects =
         read_good("p.jsonl",
-                  "{\"prompt\": \"a\\nb\", \"stop\": \"x\", \"other\": 1}\n"
+                  "\xef\xbb\xbf{\"prompt\": \"a\\nb\", \"stop\": \"x\", \"other\": 1}\r\n"
                   "{\"prompt\": [104, 105], \"max_tokens\": 7, \"stop\": [\"y\", \"zz\"]}\n"
                   "{\"prompt\": \"\"}\n",
                   LS_PROMPTS);
