@@ -25,6 +25,8 @@ enum {
 void ls_path_parent(const char *path, char parent[PATH_MAX])
 {
     snprintf(parent, PATH_MAX, "%s", path);
+    for (size_t length = strlen(parent); length > 1 && parent[length - 1] == '/'; length--)
+        parent[length - 1] = '\0';
     char *slash = strrchr(parent, '/');
     if (!slash)
         strcpy(parent, ".");
@@ -109,7 +111,8 @@ bool ls_path_absolute(const char *path, char out[PATH_MAX])
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (strlen(path) >= PATH_MAX)
         return false;
-    ls_path_parent(path, folder);
+    snprintf(folder, sizeof folder, "%.*s", slash > path ? (int)(slash - path) : 1,
+             slash ? path : ".");
     return realpath(folder, resolved) &&
            snprintf(out, PATH_MAX, "%s/%s", strcmp(resolved, "/") ? resolved : "", name) < PATH_MAX;
 }

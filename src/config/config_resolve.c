@@ -360,6 +360,8 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
 void ls_config_name_out(struct ls_config *config)
 {
     char *out = config->train.out;
+    for (size_t length = strlen(out); length > 1 && out[length - 1] == '/'; length--)
+        out[length - 1] = '\0';
     if (*out)
         return;
     const char *slash = strrchr(config->path, '/');

@@ -377,6 +377,25 @@ CASE_WITH(test_silent_pipes_end, scratch_setup, scratch_teardown)
     close(reader);
 }
 
+CASE(test_the_folder_of_a_path)
+{
+    static const char *const cases[][2] = {
+        {"x", "."},   {"x/", "."}, {"a/x", "a"}, {"a/x/", "a"}, {"a/b/x//", "a/b"}, {"/x", "/"},
+        {"/x/", "/"}, {"/", "/"},  {"//", "/"},  {"./x/", "."}, {"../x", ".."}};
+    char parent[PATH_MAX], here[PATH_MAX], whole[PATH_MAX];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ls_path_parent(cases[i][0], parent);
+        assert_string_equal(parent, cases[i][1]);
+    }
+    assert_non_null(realpath(".", here));
+    assert_true(ls_path_absolute("x", whole));
+    assert_string_equal(whole + strlen(here), "/x");
+    assert_true(ls_path_absolute("./x", whole));
+    assert_string_equal(whole + strlen(here), "/x");
+    assert_true(ls_path_absolute("/x", whole));
+    assert_string_equal(whole, "/x");
+}
+
 CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
 {
     static const char *const endings[] = {".bin", ".idx", NULL};

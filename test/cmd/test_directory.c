@@ -237,7 +237,7 @@ CASE(test_the_tokenizer_lies_in_the_run)
 
 CASE(test_the_template_of_tools_lies_in_the_run)
 {
-    expect("$L data train-tokenizer --input book.txt --vocab 300 --output talk && "
+    expect("$L data train-tokenizer --input book.txt --vocab 300 --output talk/ && "
            "mkdir talk/additional_chat_templates && echo '{{ messages[0].content }}' > "
            "talk/chat_template.jinja && echo 'seven{{ messages[0].content }}' > "
            "talk/additional_chat_templates/tool_use.jinja && $L data prepare --input book.txt "
@@ -322,6 +322,7 @@ CASE(test_the_recipe_is_not_overwritten)
         expect(line, ls_exit_code(LS_ECONFIG), "the root of the file system");
     }
     /* A run's own is replaced, also one that was killed before it wrote more. */
+    expect("$L train $C train.out=slashed// train.steps=1", 0, " saved slashed/checkpoints/");
     expect("$L train $C train.out=again train.steps=1 && rm -r again/checkpoints again/metrics* && "
            "$L train $C train.out=again train.steps=1",
            0, "hash");
