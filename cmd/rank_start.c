@@ -258,10 +258,18 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
         verdicts[ls_memory_fits(&fit)]);
     if (config->check.replay > 0)
         printf("%sof that %s for check.replay, whose second trainer takes as much as the first\n",
-               before, ls_bytes((double)(fit.bytes - fit.snapshots) / 2).text);
+               before, ls_bytes((double)(fit.bytes - fit.snapshots - fit.saves) / 2).text);
     if (fit.snapshots > 0)
         printf("%sof that %s in %s for up to three snapshots (snapshot.every)\n", before,
                ls_bytes((double)fit.snapshots).text, config->snapshot.folder);
+    if (fit.saves > 0)
+        printf("%sof that %s for the copy from which checkpoints are written beside steps "
+               "(checkpoint.async)\n",
+               before, ls_bytes((double)fit.saves).text);
+    else if (config->train.save_every > 0 && config->checkpoint.async && !config->snapshot.every)
+        printf("%ssteps will wait while checkpoints are written: a copy of the state does not fit "
+               "too (checkpoint.async=auto)\n",
+               before);
     printf("%sbeside that at most %s: libraries, tables, workspace of ops\n", before,
            ls_bytes((double)fit.beside).text);
     bool keeps = ls_memory_keeps_budget(config, &fit);

@@ -202,6 +202,10 @@ int ls_checkpoint_writer_sync(struct ls_checkpoint_writer *writer, struct ls_err
 int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
                               const struct ls_checkpoint_writer *from, struct ls_error *error);
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error);
+/* Local, before begin: the parts go to memory that no folder has, and _copy, any time after the
+ * last end, writes them to the checkpoint. Each one's memory is free when it is copied; the
+ * writer's end frees the rest, and so does the process's. */
+void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer);
 /* From any thread: _copy, under way or not begun, ends with LS_ESTOPPED. */
 void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);
 /* Collective, of ranks that have all parts synced, for LS_CKPT_EACH_MACHINE: the files of each

@@ -192,6 +192,7 @@ struct ls_config_train {
 
 struct ls_config_checkpoint {
     char also[LS_CONFIG_TEXT_BYTES]; /* a directory or s3://bucket/prefix, "" for none */
+    int async;                       /* written beside steps: 0, 1, LS_CONFIG_AUTO */
 };
 
 struct ls_config_eval {

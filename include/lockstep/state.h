@@ -161,15 +161,16 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
  *     ls_saving_begin;  the next step;  ls_saving_keep;  where stored, some steps on
  * ls_saving_store; ls_saving_free */
 struct ls_saving;
-/* Collective. folder exists on each machine, a file system in memory. hash as of ls_state_save;
- * NULL: the thread makes its digests, and it is not stored. Of the snapshots in folder only that of
+/* Collective. folder exists on each machine, a file system in memory; NULL: there is no snapshot,
+ * but a copy without a name, from which it is stored. hash as of ls_state_save; NULL: the thread
+ * makes its digests, and it is not stored. Of the snapshots in folder only that of
  * step `newest` stays; that of step `spare` (-1: none), which nobody reads, is written over. One
  * after the other: the state's former saving is kept. */
 int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
                     int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
                     struct ls_error *error);
-/* Collective, once. The snapshot gets its name on all machines; or what is wrong with it, such as
- * LS_ENOSPC. The one before stays until the next one begins. */
+/* Collective, once. The snapshot gets its name on all machines; or what is wrong with it, or with
+ * the copy, such as LS_ENOSPC. The one before stays until the next one begins. */
 int ls_saving_keep(struct ls_saving *saving, struct ls_error *error);
 /* Local, after keep. What it cost: seconds that this rank waited for it, and that its thread took
  * of the rank's threads. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -193,6 +194,25 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
     return status;
 }
 
+int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
+                        struct ls_error *error)
+{
+    *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
+    snprintf(file->path, sizeof file->path, "%s", path);
+    file->buffer = malloc(BUFFER_BYTES);
+    if (!file->buffer)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
+    int failure = ls_fault_check(fault, "open");
+    if (!failure) {
+        file->fd = memfd_create("lockstep", MFD_CLOEXEC);
+        failure = file->fd < 0 ? errno : 0;
+    }
+    if (!failure)
+        return LS_OK;
+    ls_atomic_file_abort(file);
+    return ls_error_errno(error, failure, "%s: no file in memory for it", path);
+}
+
 static int file_fail(struct ls_atomic_file *file, int errno_value, const char *what)
 {
     return ls_error_errno(&file->error, errno_value, "%s: cannot %s after %llu bytes",
@@ -346,6 +366,21 @@ int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error)
     int status = file->error.code;
     if (status)
         ls_error_set(error, status, "%s", file->error.text);
+    ls_atomic_file_abort(file);
+    return status;
+}
+
+int ls_memory_file_take(struct ls_atomic_file *file, int *fd, struct ls_error *error)
+{
+    LS_ASSERT(file->fd >= 0 && !file->temporary[0]);
+    int status = file->error.code ? file->error.code : file_flush(file);
+    *fd = -1;
+    if (status) {
+        ls_error_set(error, status, "%s", file->error.text);
+    } else {
+        *fd = file->fd;
+        file->fd = -1;
+    }
     ls_atomic_file_abort(file);
     return status;
 }

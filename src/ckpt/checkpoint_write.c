@@ -34,8 +34,9 @@ struct ls_checkpoint_writer {
     struct taken {
         int fd;
         char name[64];
-    } taken[CKPT_PARTS]; /* of another writer: what is copied */
+    } taken[CKPT_PARTS]; /* of another writer, or in memory: what is copied */
     int taken_count;
+    bool staged;
     bool cancelled;
     char run[PATH_MAX], parent[PATH_MAX], directory[PATH_MAX], temporary[PATH_MAX];
 };
@@ -185,13 +186,34 @@ static char *sharding_text(const struct ls_checkpoint_writer *writer)
     return text;
 }
 
+void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer)
+{
+    writer->staged = true;
+}
+
+static int tensors_open(struct ls_checkpoint_writer *writer, const char *sharding,
+                        struct ls_safetensors_writer **tensors, struct ls_error *error)
+{
+    const struct ls_metadata metadata[] = {{"DCP_SHARDING_INFO", sharding}, {"DCP_VERSION", "1.0"}};
+    char path[PATH_MAX];
+    struct ls_atomic_file file;
+    int status = ls_path_join(path, writer->temporary, writer->now.name, error);
+    if (!status && !writer->staged)
+        ls_atomic_file_reuse(path);
+    if (!status)
+        status = (writer->staged ? ls_memory_file_open : ls_atomic_file_open)(&file, path,
+                                                                              writer->fault, error);
+    return status ? status
+                  : ckpt_tensors_begin(tensors, &file, writer->now.entries, writer->now.count,
+                                       metadata, 2, error);
+}
+
 int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_checkpoint_part part,
                                const struct ls_tensor_entry *entries,
                                const struct ls_tensor_box *boxes, size_t count,
                                struct ls_safetensors_writer **tensors, struct ls_error *error)
 {
     LS_ASSERT(!writer->tensors && count > 0);
-    char path[PATH_MAX];
     *tensors = NULL;
     writer->now.part = part;
     writer->now.entries = entries;
@@ -202,14 +224,8 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
     writer->now.digests.tensors = calloc(count, sizeof *writer->now.digests.tensors);
     char *sharding = sharding_text(writer);
     int status = sharding && writer->now.digests.tensors
-                     ? ls_path_join(path, writer->temporary, writer->now.name, error)
+                     ? tensors_open(writer, sharding, tensors, error)
                      : ls_no_memory(error, "for the %zu tensors of %s", count, writer->now.name);
-    const struct ls_metadata metadata[] = {{"DCP_SHARDING_INFO", sharding}, {"DCP_VERSION", "1.0"}};
-    if (!status) {
-        ls_atomic_file_reuse(path);
-        status = ls_safetensors_writer_open(tensors, path, entries, count, metadata, 2,
-                                            writer->fault, error);
-    }
     free(sharding);
     if (!status)
         ls_safetensors_writer_hash(*tensors, &writer->now.digests);
@@ -251,8 +267,16 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
     int status = ls_safetensors_writer_finish(writer->tensors, &size, error);
     if (status)
         return status;
-    writer->ended[writer->ended_count++] = writer->tensors;
+    if (writer->staged) {
+        struct taken *taken = &writer->taken[writer->taken_count++];
+        snprintf(taken->name, sizeof taken->name, "%s", writer->now.name);
+        status = ckpt_tensors_take(writer->tensors, &taken->fd, error);
+    } else {
+        writer->ended[writer->ended_count++] = writer->tensors;
+    }
     writer->tensors = NULL;
+    if (status)
+        return status;
     json_t *file = json_pack("{s:I, s:I, s:s}", "size", (json_int_t)size, "header_bytes",
                              (json_int_t)writer->now.digests.header_bytes, "header_xxh3_128",
                              writer->now.digests.header);

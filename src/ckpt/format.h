@@ -108,6 +108,14 @@ int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error);
 int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
                const struct ls_log *log, struct ls_error *error);
 
+/* ls_safetensors_writer_open of a file that is open, which is the writer's, after a failure too. */
+int ckpt_tensors_begin(struct ls_safetensors_writer **out, struct ls_atomic_file *file,
+                       const struct ls_tensor_entry *entries, size_t count,
+                       const struct ls_metadata *metadata, size_t metadata_count,
+                       struct ls_error *error);
+/* The commit of a finished one whose file is in memory (ls_memory_file_take). */
+int ckpt_tensors_take(struct ls_safetensors_writer *writer, int *fd, struct ls_error *error);
+
 /* XXH3-128, as 32 hexadecimal digits. */
 void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
 /* Of an object without that field itself; false without memory. */

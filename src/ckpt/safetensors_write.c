@@ -178,10 +178,10 @@ void ls_safetensors_order(const struct ls_tensor_entry *entries, size_t count,
     qsort(order, count, sizeof *order, compare_entries);
 }
 
-int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
-                               const struct ls_tensor_entry *entries, size_t count,
-                               const struct ls_metadata *metadata, size_t metadata_count,
-                               const struct ls_fault *fault, struct ls_error *error)
+int ckpt_tensors_begin(struct ls_safetensors_writer **out, struct ls_atomic_file *file,
+                       const struct ls_tensor_entry *entries, size_t count,
+                       const struct ls_metadata *metadata, size_t metadata_count,
+                       struct ls_error *error)
 {
     *out = NULL;
     struct ls_safetensors_writer *writer =
@@ -190,7 +190,7 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
     struct header header = {0};
     int status = LS_OK;
     if (!writer || !digest) {
-        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its header", path);
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its header", file->path);
         goto fail;
     }
     writer->digest = digest;
@@ -200,12 +200,10 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
     ls_safetensors_order(entries, count, writer->order);
     status = header_make(writer->order, count, metadata, metadata_count, &header, error);
     if (status) {
-        ls_error_prefix(error, "%s", path);
+        ls_error_prefix(error, "%s", file->path);
         goto fail;
     }
-    status = ls_atomic_file_open(&writer->file, path, fault, error);
-    if (status)
-        goto fail;
+    writer->file = *file;
     put_header(writer, &header);
     free(header.text);
     settle(writer);
@@ -215,7 +213,20 @@ fail:
     free(header.text);
     XXH3_freeState(digest);
     free(writer);
+    ls_atomic_file_abort(file);
     return status;
+}
+
+int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
+                               const struct ls_tensor_entry *entries, size_t count,
+                               const struct ls_metadata *metadata, size_t metadata_count,
+                               const struct ls_fault *fault, struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    *out = NULL;
+    int status = ls_atomic_file_open(&file, path, fault, error);
+    return status ? status
+                  : ckpt_tensors_begin(out, &file, entries, count, metadata, metadata_count, error);
 }
 
 void ls_safetensors_writer_hash(struct ls_safetensors_writer *writer,
@@ -274,6 +285,13 @@ int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, struct ls
 {
     int status = ls_safetensors_writer_finish(writer, NULL, error);
     status = status ? status : ls_atomic_file_commit(&writer->file, error);
+    ls_safetensors_writer_abort(writer);
+    return status;
+}
+
+int ckpt_tensors_take(struct ls_safetensors_writer *writer, int *fd, struct ls_error *error)
+{
+    int status = ls_memory_file_take(&writer->file, fd, error);
     ls_safetensors_writer_abort(writer);
     return status;
 }

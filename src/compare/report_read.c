@@ -175,6 +175,7 @@ static void step_read(struct reading *reading, const struct ls_record *record)
                                  .tokens_per_s = ls_record_value(record, "tokens_per_s"),
                                  .peak_share = ls_record_value(record, "peak_share")};
     parts_read(run, record, &point);
+    run->total_s[PART_SAVE] += positive(ls_record_value(record, "snapshot_s"));
     for (int i = 0; i < REPORT_SOURCES; i++) {
         char key[LS_CONFIG_TEXT_BYTES + 8];
         snprintf(key, sizeof key, "loss/%s", i < run->source_count ? run->sources[i] : "");
@@ -246,9 +247,11 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
         start_read(reading, record);
     } else if (!strcmp(name, "save")) {
         double save_s = ls_record_value(record, "save_s");
-        run->total_s[PART_SAVE] += positive(save_s);
-        event_add(reading, record, EVENT_SAVE, "checkpoint saved in %s",
-                  report_seconds(save_s).text);
+        bool beside =
+            ls_record_value(record, "beside") > 0; /* steps have what they waited for it */
+        run->total_s[PART_SAVE] += beside ? 0 : positive(save_s);
+        event_add(reading, record, EVENT_SAVE, "checkpoint saved in %s%s",
+                  report_seconds(save_s).text, beside ? ", beside steps" : "");
     } else if (!strcmp(name, "meeting")) {
         reading->no_memory |= !report_meeting_read(run, record);
     } else if (!strcmp(name, "replay")) {

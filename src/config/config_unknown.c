@@ -122,6 +122,7 @@ static const struct alias {
     {"train.resume", "load|init_from|resume_from_checkpoint", NULL},
     {"train.save_every", "save_steps|save_interval|checkpoint_interval", NULL},
     {"train.keep", "save_total_limit|keep_latest_k", NULL},
+    {"checkpoint.async", "async_save|async_mode", NULL},
     {"eval.every", "eval_steps|eval_interval|val_loss_every", NULL},
     {"eval.samples", "eval_iters", "sequences, not batches"},
     {"sample.tokens", "max_new_tokens", NULL},

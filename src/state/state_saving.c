@@ -1,5 +1,5 @@
-/* Saving while the state goes on: a thread of each rank copies its share to the memory of its
- * machine, and from there to the run's folder. */
+/* Saving while the state goes on: a thread of each rank copies its share to memory, as a snapshot
+ * or for the checkpoint alone, and from there to the run's folder. */
 #include "state/state_private.h"
 
 #include <lockstep/base/helper_thread.h>
@@ -18,7 +18,7 @@ struct ls_saving {
     struct ls_progress progress; /* of the thread */
     struct state_held held;      /* of which the hash is made when it gets its name, */
     bool hashed;                 /* if that was not given */
-    struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
+    struct ls_checkpoint_writer *memory, *disk; /* NULL once named, and what is not asked for */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
@@ -47,11 +47,11 @@ static void copy(struct ls_saving *saving, bool beside)
                      ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
                      : LS_OK;
     if (!status && saving->holds)
-        status = state_parts_write(saving->state, saving->memory, beside,
-                                   saving->hashed ? NULL : &saving->held, &error);
-    if (!status)
+        status = state_parts_write(saving->state, saving->memory ? saving->memory : saving->disk,
+                                   beside, saving->hashed ? NULL : &saving->held, &error);
+    if (!status && saving->memory)
         status = ls_checkpoint_writer_sync(saving->memory, &error);
-    if (!status && saving->disk)
+    if (!status && saving->memory && saving->disk)
         status = ls_checkpoint_writer_take(saving->disk, saving->memory, &error);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     pthread_mutex_lock(&saving->lock);
@@ -85,12 +85,15 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-/* Collective. Opens both writers, or none: the second one on the ranks that have a share. */
+/* Collective. Opens the writers that are asked for, or none: that of the disk on the ranks that
+ * have a share. */
 static int writers_open(struct ls_saving *saving, const char *folder, int64_t spare, bool stored,
                         struct ls_error *error)
 {
     const struct ls_state *state = saving->state;
-    int status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state, spare,
+    int status = LS_OK;
+    if (folder)
+        status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state, spare,
                                            LS_CKPT_EACH_MACHINE, saving->comm, NULL, error);
     if (status || !stored)
         return status;
@@ -98,8 +101,10 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
         status =
             ls_checkpoint_writer_open(&saving->disk, state->config->train.out, &saving->about.state,
                                       -1, LS_CKPT_SHARED, ls_state_world(state), NULL, error);
+    if (saving->disk && !folder)
+        ls_checkpoint_writer_stage(saving->disk);
     status = ls_comm_agree(saving->comm, status, error);
-    if (status) {
+    if (status && folder) {
         ls_checkpoint_writer_commit(saving->memory, status, NULL);
         saving->memory = NULL;
     }
@@ -115,7 +120,7 @@ static int begin(struct ls_saving **out, struct ls_state *state, const struct ls
     struct ls_digest position;
     int status = saving ? state_about(state, hash, &saving->about, error)
                         : ls_no_memory(error, "to save the state");
-    LS_ASSERT(!(of->holds && state->saving) && (hash || !stored));
+    LS_ASSERT(!(of->holds && state->saving) && (hash || !stored) && (of->folder || stored));
     *out = NULL;
     if (saving) {
         saving->state = state;
@@ -127,7 +132,7 @@ static int begin(struct ls_saving **out, struct ls_state *state, const struct ls
         position = state_position(state);
         saving->held = (struct state_held){0};
         state_held_place(state, &position, &saving->held);
-        if (ls_comm_first_on_machine(of->comm))
+        if (of->folder && ls_comm_first_on_machine(of->comm))
             snprintf(saving->folder, sizeof saving->folder, "%s", of->folder);
         pthread_mutex_init(&saving->lock, NULL);
         ls_condition_init(&saving->changed);
@@ -234,6 +239,10 @@ int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
     int status = ls_comm_agree(saving->comm, saving->copy_status, error);
     if (!status && !saving->hashed)
         status = hash_make(saving, error);
+    if (!memory) {
+        saving->waited_s += ls_now_s() - start_s;
+        return status;
+    }
     if (!status)
         status =
             ls_checkpoint_writer_replicate(memory, saving->state->config->snapshot.replicas, error);

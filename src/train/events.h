@@ -37,9 +37,9 @@ void events_peak_name(struct ls_trainer *trainer);
 /* *flops = what the record, of an earlier start, says that it measured of the same, if it does. */
 void events_peak_see(const struct ls_trainer *trainer, double *flops,
                      const struct ls_record *record);
-/* "save" of a step's state, which took save_s: beside the steps that followed it, if it is an
- * earlier one. */
-int events_saved(struct events *events, int64_t step, double save_s, struct ls_error *error);
+/* "save" of a step's state, which took save_s; beside: while steps went on. */
+int events_saved(struct events *events, int64_t step, double save_s, bool beside,
+                 struct ls_error *error);
 /* What became of a checkpoint's copy in the place that checkpoint.also names. */
 struct copy_outcome {
     int64_t step; /* of the checkpoint */

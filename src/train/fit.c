@@ -62,11 +62,10 @@ static int64_t unit_share(const struct ls_layout *layout, const struct ls_state_
     return (int64_t)(bytes * fmin(stage, 1));
 }
 
-/* Of a machine with that many ranks: the newest, the one that is being taken, and the one before,
- * which is being removed or stored. Each has all units: workers of a parameter server have
- * parameters alone, and the global ones of DiLoCo their outer optimizer. */
-static int snapshots_of(const struct ls_config *config, const struct ls_layout *layout,
-                        int64_t ranks, int64_t *bytes, struct ls_error *error)
+/* Of a machine with that many ranks, what they write of all units: workers of a parameter server
+ * have parameters alone, and the global ones of DiLoCo their outer optimizer. */
+static int copy_of(const struct ls_config *config, const struct ls_layout *layout, int64_t ranks,
+                   int64_t *bytes, struct ls_error *error)
 {
     struct ls_state_files files;
     int status = ls_state_file_bytes(config, layout, &files, error);
@@ -82,10 +81,33 @@ static int snapshots_of(const struct ls_config *config, const struct ls_layout *
         outer = (double)files.model * (1 + ls_optimizer_states_most(&optim));
     }
     const double groups = (double)config->parallel.workers;
-    *bytes = 3 * (unit_share(layout, &files, count, groups,
-                             workers * (double)ls_config_workers(config)) +
-                  unit_share(layout, &files, count, 1, outer));
+    *bytes =
+        unit_share(layout, &files, count, groups, workers * (double)ls_config_workers(config)) +
+        unit_share(layout, &files, count, 1, outer);
     return LS_OK;
+}
+
+/* The newest, the one that is being taken, and the one before, which is being removed or stored. */
+static int snapshots_of(const struct ls_config *config, const struct ls_layout *layout,
+                        int64_t ranks, int64_t *bytes, struct ls_error *error)
+{
+    int status = copy_of(config, layout, ranks, bytes, error);
+    *bytes *= 3;
+    return status;
+}
+
+/* The copy of a checkpoint that is written beside steps. */
+static int saves_of(const struct ls_config *config, const struct ls_layout *layout,
+                    struct ls_memory_fit *fit, struct ls_error *error)
+{
+    if (config->snapshot.every || !config->train.save_every || !config->checkpoint.async)
+        return LS_OK;
+    int64_t bytes, free = fit->machine.free;
+    int status = copy_of(config, layout, fit->ranks, &bytes, error);
+    bool room = free == 0 || fit->bytes + fit->beside + bytes <= free;
+    if (!status && (room || config->checkpoint.async != LS_CONFIG_AUTO))
+        fit->saves = bytes;
+    return status;
 }
 
 /* snapshot.every=auto leaves half of what the ranks do not plan to take to others. */
@@ -156,10 +178,10 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
         fit->rank_bytes = ls_max(fit->rank_bytes, trainers * (int64_t)plan.total + rollout);
     }
     fit->beside = beside(config, layout, world, fit->ranks);
-    if (config->snapshot.every <= 0)
-        return LS_OK;
-    int status = snapshots_of(config, layout, fit->ranks, &fit->snapshots, error);
-    fit->bytes += fit->snapshots;
+    int status = saves_of(config, layout, fit, error);
+    if (!status && config->snapshot.every > 0)
+        status = snapshots_of(config, layout, fit->ranks, &fit->snapshots, error);
+    fit->bytes += fit->snapshots + fit->saves;
     return status;
 }
 
@@ -200,12 +222,14 @@ static struct changes_text changes_name(const struct ls_config *config,
 }
 
 int fit_check(const struct ls_config *config, const struct ls_layout *layout,
-              const struct ls_comm *world, const struct ls_log *log, struct ls_error *error)
+              const struct ls_comm *world, const struct ls_log *log, int64_t *saves,
+              struct ls_error *error)
 {
     struct ls_memory_fit fit;
     int status = ls_memory_fit(config, layout, world, &fit, error);
     if (status)
         return status;
+    *saves = fit.saves;
     if (!ls_memory_keeps_budget(config, &fit))
         return ls_config_reject(config, LS_ELAYOUT, "memory.device_budget", error,
                                 "a rank would take %s of its device's memory: %s. `lockstep plan "

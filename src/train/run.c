@@ -39,24 +39,6 @@ static int folder_fill(const struct ls_running *run, bool resumed, struct ls_err
     return status || resumed ? status : source_keep(run->config, error);
 }
 
-/* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
- * there are none of them. A run that was killed between the two writes is mended here, before
- * anything is pruned. */
-static int best_open(struct ls_running *run, struct ls_error *error)
-{
-    struct ls_checkpoint_best named;
-    bool found;
-    run->best = run->records.best;
-    if (!run->config->train.keep_best)
-        return LS_OK;
-    int status = ls_checkpoint_best_read(run->config->train.out, &named, &found, error);
-    if (!status && run->best.best.step < 0 && found)
-        run->best.best = named;
-    else if (!status && run->best.best.step >= 0 && (!found || named.step != run->best.best.step))
-        status = run_best_write(run, error);
-    return status;
-}
-
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static int evaluate(struct ls_running *run, struct ls_error *error)
@@ -504,7 +486,7 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
     if (!status && *run->trainer->layout.note)
         ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
     if (!status)
-        status = best_open(run, error);
+        status = run_best_open(run, error);
     int moved = run_folder_stays(&run->lock, run->config, error);
     if (status || moved)
         return moved ? moved : status;
@@ -572,8 +554,8 @@ static int run_open(struct ls_running *run, bool *resumed, struct ls_error *erro
     if (!status)
         status = resume(run, resumed, error);
     if (!status)
-        status = snapshots_open(&run->snapshots, run->trainer, run->snapshots_folder, &run->token,
-                                run->writer ? &run->events.log : NULL, error);
+        status = snapshots_open(&run->snapshots, run->trainer, run->beside, run->snapshots_folder,
+                                &run->token, run->writer ? &run->events.log : NULL, error);
     if (!status)
         status = drift_watch_open(&run->drift, run->trainer, error);
     if (status) /* a checkpoint may be missing because it was moved */
@@ -675,8 +657,9 @@ static struct ls_running *run_alloc(const struct ls_config *config, struct ls_co
     return run;
 }
 
-int ls_run_open(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
-                const struct ls_run_hooks *hooks, struct ls_running **out, struct ls_error *error)
+static int run_begin(const struct ls_config *config, struct ls_comm *world,
+                     const struct ls_log *log, const struct ls_run_hooks *hooks, bool beside,
+                     struct ls_running **out, struct ls_error *error)
 {
     struct ls_running *run = run_alloc(config, world, hooks);
     bool resumed = false;
@@ -688,6 +671,7 @@ int ls_run_open(const struct ls_config *config, struct ls_comm *world, const str
         return status;
     }
     events_init(&run->events, log);
+    run->beside = beside;
     status = run_open(run, &resumed, error);
     if (!status)
         status = resumed ? evaluation_make_up(run, error) : first_save(run, error);
@@ -698,6 +682,12 @@ int ls_run_open(const struct ls_config *config, struct ls_comm *world, const str
     run->first_step = ls_trainer_steps(run->trainer);
     *out = run;
     return LS_OK;
+}
+
+int ls_run_open(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+                const struct ls_run_hooks *hooks, struct ls_running **out, struct ls_error *error)
+{
+    return run_begin(config, world, log, hooks, false, out, error);
 }
 
 bool ls_run_ended(const struct ls_running *run)
@@ -755,6 +745,9 @@ int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
     struct ls_comm *world = run->world;
     if (!status && !run->stop)
         status = close_save(run, error);
+    if (run->trainer)
+        run_save_end(run, !status || status == LS_ENUMERIC || status == LS_ESTOPPED ||
+                              ls_comm_size(world) == 1);
     run_trace_close(&run->trace);
     if (!status && run->stop && ls_trainer_steps(run->trainer) < ls_config_steps(run->config))
         status = stopped(run, error);
@@ -783,7 +776,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
 {
     struct ls_running *run;
     struct ls_step_report report;
-    int status = ls_run_open(config, world, log, hooks, &run, error);
+    int status = run_begin(config, world, log, hooks, true, &run, error);
     if (status)
         return status;
     while (!status && !ls_run_ended(run))

@@ -49,6 +49,7 @@ struct ls_running {
     struct due due;
     int64_t first_step; /* that it goes on from */
     bool stop;          /* a signal asked for the end, or train.out was moved */
+    bool beside;        /* checkpoints may be written while steps go on */
     bool writer;        /* rank 0 */
     bool moved;         /* train.out was, while the run wrote to it */
 };
@@ -63,6 +64,13 @@ int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct l
 /* Collective. A checkpoint of this step is kept where it has the lowest validation loss so far,
  * among evaluations of as many sequences. */
 int run_best_keep(struct ls_running *run, const struct ls_eval_report *r, struct ls_error *error);
+/* Collective, at the end of a run that fails alike on all ranks: the checkpoint that is on its way
+ * is completed. Otherwise (alike is false) Local: if there is one, what is lost is told. */
+void run_save_end(struct ls_running *run, bool alike);
+/* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
+ * there are none of them. A run that was killed between the two writes is mended here, before
+ * anything is pruned. */
+int run_best_open(struct ls_running *run, struct ls_error *error);
 /* Local, on rank 0. Names the best one. */
 int run_best_write(struct ls_running *run, struct ls_error *error);
 

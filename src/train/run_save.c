@@ -66,13 +66,14 @@ static int save_here(struct ls_running *run, bool *moved, struct ls_error *error
 }
 
 /* Collective. A checkpoint of that step stands. */
-static int saved(struct ls_running *run, int64_t step, double save_s, struct ls_error *error)
+static int saved(struct ls_running *run, int64_t step, double save_s, bool beside,
+                 struct ls_error *error)
 {
     int local = LS_OK;
     snapshots_outdated(&run->snapshots);
     if (run->writer) {
-        local =
-            records_judge(&run->records, events_saved(&run->events, step, save_s, error), error);
+        local = records_judge(&run->records,
+                              events_saved(&run->events, step, save_s, beside, error), error);
         if (run->best_step == step) {
             run->best = run->best_after;
             local = local ? local : run_best_write(run, error);
@@ -101,7 +102,7 @@ static int stored(struct ls_running *run, bool wait, struct ls_error *error)
     if (status)
         status = save_failed(run, step, false, status, &why);
     else if (step >= 0)
-        return saved(run, step, save_s, error);
+        return saved(run, step, save_s, true, error);
     if (status && error)
         *error = why;
     return status;
@@ -122,7 +123,7 @@ int run_save(struct ls_running *run, bool last, struct ls_error *error)
         status = save_here(run, &moved, &why);
     run_trace_end(&run->trace);
     if (!status)
-        return saved(run, step, ls_now_s() - start_s, error);
+        return saved(run, step, ls_now_s() - start_s, false, error);
     status = save_failed(run, step, last, status, &why);
     if (status && error)
         *error = why;
@@ -160,11 +161,13 @@ static int snapshot_take(struct ls_running *run, struct ls_error *error)
     return status;
 }
 
-/* Collective. Where memory has no room a checkpoint that is owed is written at once. */
-static int snapshot(struct ls_running *run, struct ls_error *error)
+/* Collective. Where memory has no room a checkpoint that is owed is written at once. late: the one
+ * that it is in the place of was refused while a step went on. */
+static int snapshot(struct ls_running *run, bool late, struct ls_error *error)
 {
     const bool *refused = &run->snapshots.refused;
-    int status = run->owed && *refused ? LS_OK : snapshot_take(run, error);
+    bool tries = !run->owed || !*refused || (run->snapshots.nameless && !late);
+    int status = tries ? snapshot_take(run, error) : LS_OK;
     if (status || !run->owed || !*refused)
         return status;
     run->owed = false;
@@ -195,23 +198,43 @@ int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct l
     int status = snapshots_name(snapshots, error);
     if (status == LS_ENUMERIC)
         snapshots_void(snapshots, run->world);
-    if (!status && stores && snapshots->refused) { /* what it was for is still to be done */
+    bool late = !status && stores && snapshots->refused;
+    if (late) { /* what it was for is still to be done */
         int64_t step = ls_saving_step(snapshots->storing);
         status = stored(run, true, error);
         run->owed = run->owed || run->trainer->state->saved_step != step;
     }
     if (!status && stop && run->best_step != snapshots_storing(snapshots))
         snapshots_cancel(snapshots);
-    if (!status)
-        status = stored(run, false, error);
+    if (!status) /* without snapshots each checkpoint is that of the step which asks for it */
+        status = stored(run, saves && !last && snapshots->nameless, error);
     if (!status && saves && !last && snapshots_storing(snapshots) >= 0)
         snapshots_held_up(snapshots);
     run->owed = run->owed || saves;
     if (!status && !last)
-        status = snapshot(run, error);
+        status = snapshot(run, late, error);
     run->snapshot_s = ls_now_s() - start_s;
     run_trace_end(&run->trace);
     return status || !last || !saves ? status : run_save(run, true, error);
+}
+
+void run_save_end(struct ls_running *run, bool alike)
+{
+    struct ls_error why = {0};
+    const char *text = "the run ended first";
+    if (!run->snapshots.nameless)
+        return;
+    int64_t step = snapshots_storing(&run->snapshots);
+    if (run->snapshots.newest)
+        step = ls_saving_step(run->snapshots.newest);
+    if (alike && step >= 0) {
+        int status = snapshots_name(&run->snapshots, &why);
+        status = status ? status : stored(run, true, &why);
+        text = why.text;
+        step = status ? step : -1;
+    }
+    if (step >= 0 && run->writer)
+        ls_log(&run->events.log, LS_LOG_ERROR, "no checkpoint of step %ld: %s", (long)step, text);
 }
 
 /* ---- the best -------------------------------------------------------------------------------- */
@@ -220,6 +243,21 @@ int run_best_write(struct ls_running *run, struct ls_error *error)
 {
     int status = ls_checkpoint_best_write(run->config->train.out, &run->best.best, error);
     return sink_judge(&run->best_sink, "checkpoints/best", status, &run->events.log, error);
+}
+
+int run_best_open(struct ls_running *run, struct ls_error *error)
+{
+    struct ls_checkpoint_best named;
+    bool found;
+    run->best = run->records.best;
+    if (!run->config->train.keep_best)
+        return LS_OK;
+    int status = ls_checkpoint_best_read(run->config->train.out, &named, &found, error);
+    if (!status && run->best.best.step < 0 && found)
+        run->best.best = named;
+    else if (!status && run->best.best.step >= 0 && (!found || named.step != run->best.best.step))
+        status = run_best_write(run, error);
+    return status;
 }
 
 /* Whether the checkpoint of that step is begun: it will be on the disk. */

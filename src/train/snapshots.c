@@ -99,8 +99,26 @@ static int folder_make(const char *folder, struct ls_error *error)
     return folder_own(folder, error);
 }
 
-int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
-                   const struct ls_run_token *token, const struct ls_log *log,
+/* Collective. Without snapshots. */
+static int nameless_open(struct snapshots *snapshots, struct ls_trainer *trainer,
+                         struct ls_error *error)
+{
+    const struct ls_config *config = &trainer->config;
+    if (config->snapshot.every || !config->train.save_every || !config->checkpoint.async)
+        return LS_OK;
+    if (trainer->saves == 0) {
+        ls_log(snapshots->log, LS_LOG_INFO,
+               "steps wait while checkpoints are written: memory has no room for a copy of the "
+               "state (checkpoint.async=auto)");
+        return LS_OK;
+    }
+    snapshots->trainer = trainer;
+    snapshots->nameless = true;
+    return trainer->workers ? workers_snapshots_comms(trainer, error) : LS_OK;
+}
+
+int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool beside,
+                   const char *folder, const struct ls_run_token *token, const struct ls_log *log,
                    struct ls_error *error)
 {
     const struct ls_config *config = &trainer->config;
@@ -144,7 +162,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     if (!status && snapshots->trainer && trainer->workers)
         status = workers_snapshots_comms(trainer, error);
     snapshots->machines = (double)machines;
-    return status;
+    return !status && beside ? nameless_open(snapshots, trainer, error) : status;
 }
 
 /* ---- how often ------------------------------------------------------------------------------- */
@@ -186,7 +204,14 @@ void snapshots_weigh(struct snapshots *snapshots, double cost_s)
 static void missed_tell(struct snapshots *snapshots, int64_t step, const struct ls_error *why)
 {
     bool tries = snapshots->trainer->config.snapshot.every != LS_CONFIG_AUTO;
-    if (snapshots->missed++ == 0)
+    if (snapshots->missed++ > 0)
+        return;
+    if (snapshots->nameless)
+        ls_log(snapshots->log, LS_LOG_WARNING,
+               "steps wait while the checkpoint of step %ld is written: %s. The next one is "
+               "written beside steps again if there is room",
+               (long)step, why->text);
+    else
         ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s. The run continues%s",
                (long)step, why->text,
                tries ? ", and tries again when the next one is due" : ", and takes no more");
@@ -211,10 +236,18 @@ static int64_t spare_take(struct snapshots *snapshots)
 
 static void named(struct snapshots *snapshots, int64_t step, double cost_s)
 {
+    if (snapshots->nameless)
+        return;
     snapshots->spare = snapshots->named;
     snapshots->named = step;
     snapshots->cost_s = cost_s;
     missed_end(snapshots);
+}
+
+/* NULL: none has what is taken. */
+static const char *folder_of(const struct snapshots *snapshots)
+{
+    return snapshots->nameless ? NULL : snapshots->folder;
 }
 
 static void storing_begins(struct snapshots *snapshots)
@@ -227,7 +260,7 @@ static void storing_begins(struct snapshots *snapshots)
 static int workers_take(struct snapshots *snapshots, struct ls_error *error)
 {
     struct ls_trainer *t = snapshots->trainer;
-    int status = workers_snapshot(t, snapshots->folder, snapshots->named, spare_take(snapshots),
+    int status = workers_snapshot(t, folder_of(snapshots), snapshots->named, spare_take(snapshots),
                                   snapshots->stores, error);
     if (!status)
         named(snapshots, ls_trainer_steps(t), ls_now_s() - snapshots->begun_s);
@@ -236,20 +269,36 @@ static int workers_take(struct snapshots *snapshots, struct ls_error *error)
     return status;
 }
 
+/* Collective. Memory that was free when the run started may not be now. */
+static int room_look(const struct snapshots *snapshots, struct ls_error *error)
+{
+    const struct ls_trainer *t = snapshots->trainer;
+    int64_t free = snapshots->first ? ls_device_memory().free : 0;
+    int status = LS_OK;
+    if (free > 0 && t->saves > free)
+        status = ls_error_set(error, LS_ENOSPC,
+                              "a copy of the state takes %s, and %s of this machine's memory are "
+                              "free",
+                              ls_bytes((double)t->saves).text, ls_bytes((double)free).text);
+    return ls_comm_agree(t->whole, status, error);
+}
+
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error)
 {
     struct ls_error why = {0};
+    struct ls_trainer *t = snapshots->trainer;
     snapshots->begun_s = ls_now_s();
     snapshots->stores = stored;
-    int status =
-        snapshots->trainer->workers
-            ? workers_take(snapshots, &why)
-            : ls_saving_begin(&snapshots->newest, snapshots->trainer->state, snapshots->folder,
-                              snapshots->named, spare_take(snapshots), stored, hash, &why);
+    int status = snapshots->nameless ? room_look(snapshots, &why) : LS_OK;
+    if (!status && t->workers)
+        status = workers_take(snapshots, &why);
+    else if (!status)
+        status = ls_saving_begin(&snapshots->newest, t->state, folder_of(snapshots),
+                                 snapshots->named, spare_take(snapshots), stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)
-        missed_tell(snapshots, ls_trainer_steps(snapshots->trainer), &why);
+        missed_tell(snapshots, ls_trainer_steps(t), &why);
     else if (status && error)
         *error = why;
     return snapshots->refused ? LS_OK : status;
@@ -330,7 +379,7 @@ void snapshots_held_up(struct snapshots *snapshots)
 
 void snapshots_outdated(struct snapshots *snapshots)
 {
-    if (snapshots->trainer || snapshots->named < 0)
+    if ((snapshots->trainer && !snapshots->nameless) || snapshots->named < 0)
         return;
     snapshots->named = -1;
     if (snapshots->first)

@@ -1,5 +1,7 @@
 /* Snapshots of a run: checkpoints in the memory of its machines (snapshot.every), which outlive its
- * ranks, and from which the checkpoints of train.out are written while steps go on.
+ * ranks, and from which the checkpoints of train.out are written while steps go on. Without them
+ * these are written from a copy in memory that has no name (checkpoint.async), and is there from a
+ * save to when its checkpoint stands.
  *
  * They lie in snapshot.folder/lockstep-UID-RUN-HOST, RUN from the run's token (lockstep/ckpt.h):
  * another run of the same path does not find them, and hosts that share the memory do not write to
@@ -12,7 +14,8 @@
 #include <lockstep/ckpt.h>
 
 struct snapshots {
-    struct ls_trainer *trainer; /* NULL: none are taken */
+    struct ls_trainer *trainer; /* NULL: none are taken, and checkpoints are waited for */
+    bool nameless;              /* none are taken but of what is stored, without a name */
     const struct ls_log *log;   /* NULL but on rank 0 */
     char folder[PATH_MAX];      /* of this run, the same on each machine */
     bool first;                 /* this rank is the first of its machine */
@@ -36,10 +39,11 @@ struct snapshots {
 int snapshots_find(const struct ls_config *config, const struct ls_run_token *token,
                    char folder[PATH_MAX], struct ls_error *error);
 /* Collective, once the trainer's state is there. Removes what is left of runs that are gone, and of
- * this one what it did not go on from. Where snapshots are not asked for, or the folder cannot be
- * made, which is a warning, none are taken. */
-int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
-                   const struct ls_run_token *token, const struct ls_log *log,
+ * this one what it did not go on from. If snapshots are not asked for, or the folder cannot be
+ * made, which is a warning, none are taken. beside: then the trainer's checkpoints are written
+ * beside steps if it has memory for that. */
+int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool beside,
+                   const char *folder, const struct ls_run_token *token, const struct ls_log *log,
                    struct ls_error *error);
 /* Local. Whether one is due after that step: by its number, or, of snapshot.every=auto, by the
  * clock of the rank that asks, which has to be one for all. */
@@ -50,7 +54,8 @@ void snapshots_weigh(struct snapshots *snapshots, double cost_s);
  * complete at once. */
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error);
-/* Collective, after the next one: it gets its name. Without room for it: a warning, and refused. */
+/* Collective, after the next one: it gets its name, if it is to have one. Without room for it: a
+ * warning, and refused. */
 int snapshots_name(struct snapshots *snapshots, struct ls_error *error);
 /* Local. The step of the checkpoint that is on its way to train.out; -1: there is none. Cancelled
  * it will not be finished, unless it is already. */

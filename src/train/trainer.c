@@ -393,6 +393,15 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     return trainer_new(config, NULL, world, log, out, error);
 }
 
+/* Collective. If one machine has no room for its copy, all wait for checkpoints. */
+static int saves_agree(struct ls_trainer *t, struct ls_error *error)
+{
+    int64_t waits = t->saves == 0;
+    int status = ls_all_reduce_max(t->whole, &waits, error);
+    t->saves = waits ? 0 : t->saves;
+    return status;
+}
+
 int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
                 struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
                 struct ls_error *error)
@@ -418,7 +427,10 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
     if (status)
         goto failed;
     units_open(t);
-    status = ls_comm_agree(world, fit_check(&t->config, &t->layout, world, log, error), error);
+    status = ls_comm_agree(world, fit_check(&t->config, &t->layout, world, log, &t->saves, error),
+                           error);
+    if (!status)
+        status = saves_agree(t, error);
     if (!status)
         status = place_open(t, error);
     if (!status)

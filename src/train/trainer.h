@@ -103,9 +103,11 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
                    struct measured_memory *out, struct ls_error *error);
 void memory_measure_release(struct measured_memory *measured);
 
-/* Refuses more memory than this machine has (LS_ELAYOUT). Nothing is taken yet. */
+/* Refuses more memory than this machine has (LS_ELAYOUT). Nothing is taken yet. *saves: as of
+ * ls_memory_fit. */
 int fit_check(const struct ls_config *config, const struct ls_layout *layout,
-              const struct ls_comm *world, const struct ls_log *log, struct ls_error *error);
+              const struct ls_comm *world, const struct ls_log *log, int64_t *saves,
+              struct ls_error *error);
 /* Local. LS_ENOSPC if this machine has no room for the snapshots of its ranks. holds: one is
  * there already. */
 int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
@@ -168,6 +170,8 @@ struct ls_trainer {
     bool failed;                    /* a step did: transfers may be under way that never end */
     bool posted;                    /* the next step's samples are on their way */
     int64_t ahead;                  /* samples before this were asked for ahead of that */
+    int64_t saves;                  /* bytes of the copy on this machine of a checkpoint that is
+                                     * written beside steps; 0 on all ranks: they wait for it */
     int64_t held_step;              /* the last that was replayed; 0: none was */
     struct ls_digest held;          /* of what this rank held after it */
 };

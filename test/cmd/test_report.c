@@ -175,11 +175,14 @@ CASE(test_numbers)
             text + used, sizeof text - used,
             "{\"step\": %d, \"time\": %d, \"tokens\": %d, \"loss\": %d, \"grad_norm\": 1, \"lr\": "
             "0.5, \"step_s\": %d, \"tokens_per_s\": %d, \"peak_share\": 0.125, \"compute_s\": %g, "
-            "\"optimizer_s\": %g, \"wait_data_s\": 0, \"wait_cp_s\": %g}\n",
-            i, 1000000000 + 10 * i, 1000 * i, 12 - i, i, 1000 * i, i / 4.0, i / 4.0, i / 2.0);
+            "\"optimizer_s\": %g, \"wait_data_s\": 0, \"wait_cp_s\": %g, \"snapshot_s\": %d}\n",
+            i, 1000000000 + 10 * i, 1000 * i, 12 - i, i, 1000 * i, i / 4.0, i / 4.0, i / 2.0,
+            i == 11 ? 2 : 0);
     snprintf(text + used, sizeof text - used,
              "{\"step\": 11, \"validation_loss\": 2.5, \"validation_bits_per_byte\": 1.25, "
              "\"sequences\": 7, \"eval_s\": 4}\n"
+             "{\"step\": 10, \"event\": \"save\", \"time\": 1000000119, \"save_s\": 9, "
+             "\"beside\": 1}\n"
              "{\"step\": 11, \"event\": \"save\", \"time\": 1000000120, \"save_s\": 8}\n"
              "{\"step\": 11, \"event\": \"signal\", \"time\": 1000000120}\n"
              "{\"step\": 11, \"event\": \"warning\", \"time\": 1000000120, \"text\": \"tired\"}\n"
@@ -200,11 +203,12 @@ CASE(test_numbers)
     has(page, "<td class=\"n\">2.5 GFLOP/s</td>");
     has(page, "computing</th><td class=\"n\">1.50 s</td><td class=\"n\">25.0 %</td>");
     has(page, "waiting on cp</th><td class=\"n\">3.00 s</td><td class=\"n\">50.0 %</td>");
-    /* 132 s from start to end: 66 of steps, 4 of an evaluation, 8 of a save. */
+    /* 132 s from start to end: 66 of steps, 4 of an evaluation, 8 of a save, 2 that a step
+     * waited for one that was written beside it. */
     has(page, "computing</th><td class=\"n\">16.5 s</td><td class=\"n\">12.5 %</td>");
     has(page, "evaluations</th><td class=\"n\">4.00 s</td><td class=\"n\">3.0 %</td>");
-    has(page, "saves</th><td class=\"n\">8.00 s</td><td class=\"n\">6.1 %</td>");
-    has(page, "the rest (start, hashes, samples)</th><td class=\"n\">54.0 s</td>");
+    has(page, "saves</th><td class=\"n\">10.0 s</td><td class=\"n\">7.6 %</td>");
+    has(page, "the rest (start, hashes, samples)</th><td class=\"n\">52.0 s</td>");
     has(page, "<th scope=\"row\" class=\"n\">11</th><td class=\"n\">2.5000</td>"
               "<td class=\"n\">12.182</td><td class=\"n\">1.2500</td><td class=\"n\">7</td>"
               "<td class=\"n\">4.00 s</td>");

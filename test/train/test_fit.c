@@ -105,6 +105,35 @@ CASE_WITH(test_snapshots_count, tokens_setup, scratch_teardown)
     }
 }
 
+/* One copy of the state, where saves are written beside steps. */
+CASE_WITH(test_saves_count, tokens_setup, scratch_teardown)
+{
+    static const struct {
+        const char *keys;
+        bool counts;
+    } cases[] = {{"train.save_every=5", true},
+                 {"train.save_every=5 checkpoint.async=true parallel.dp=2", true},
+                 {"train.save_every=5 checkpoint.async=false", false},
+                 {"", false},
+                 {"train.save_every=5 snapshot.every=auto", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char keys[400];
+        snprintf(keys, sizeof keys, TINY "%s", cases[i].keys);
+        struct ls_config config = config_of(*state, keys);
+        static struct ls_layout layout;
+        struct ls_error error = {0};
+        struct ls_memory_fit without, with;
+        struct ls_state_files files;
+        assert_int_equal(ls_config_layout(&config, 0, &layout, &error), LS_OK);
+        assert_int_equal(ls_memory_fit(&config, &layout, NULL, &with, &error), LS_OK);
+        config.train.save_every = 0;
+        assert_int_equal(ls_memory_fit(&config, &layout, NULL, &without, &error), LS_OK);
+        assert_int_equal(ls_state_file_bytes(&config, &layout, &files, &error), LS_OK);
+        assert_int_equal(with.saves, cases[i].counts ? files.model + files.optimizer : 0);
+        assert_int_equal(with.bytes, without.bytes + with.saves);
+    }
+}
+
 /* Each change that is named was planned: with its keys the ranks take what it says. */
 static void changes_check(const struct ls_config *config, double share, int least)
 {

@@ -116,6 +116,7 @@ static const char *const needs[][2] = {
     {"memory.offload.parameters=", "memory.file=@"},
     {"memory.offload.activations=", "memory.file=@"},
     {"train.keep_best=", "eval.every=3"},
+    {"checkpoint.async=", "train.save_every=2"},
 };
 
 /* Keys, groups and values that are no features here. */

@@ -75,6 +75,12 @@ void ls_atomic_file_start(struct ls_atomic_file *file);
 int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error);
 /* Closes and removes the temporary. Does nothing after a commit or abort. */
 void ls_atomic_file_abort(struct ls_atomic_file *file);
+/* A file in memory that no folder has and no limit of a file system bounds: write, then _take in
+ * the place of commit, or abort. Its bytes go with *fd, the caller's to close, and with the
+ * process. path is what errors name. */
+int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
+                        struct ls_error *error);
+int ls_memory_file_take(struct ls_atomic_file *file, int *fd, struct ls_error *error);
 
 /* Puts a text into file, which takes it all: a lack of memory shows when it is closed. */
 typedef int ls_writer(const void *context, FILE *file, struct ls_error *error);

@@ -17,13 +17,16 @@
 LS_C_BEGIN
 
 struct ls_memory_fit {
-    int64_t ranks;      /* on this machine */
-    int64_t bytes;      /* of all their plans, what goes to the host tier with them; twice with
-                         * check.replay, as rank_bytes, since a replayed step has a trainer more;
-                         * and snapshots */
-    int64_t snapshots;  /* with snapshot.every=N: three times what these ranks write of the state.
-                         * With auto they are taken only if there is room */
-    int64_t beside;     /* what their processes take beside that, at most; no verdict counts it */
+    int64_t ranks;     /* on this machine */
+    int64_t bytes;     /* of all their plans, what goes to the host tier with them; twice with
+                        * check.replay, as rank_bytes, since a replayed step has a trainer more;
+                        * and snapshots, or saves */
+    int64_t snapshots; /* with snapshot.every=N: three times what these ranks write of the state.
+                        * With auto they are taken only if there is room */
+    int64_t saves;     /* what these ranks write of the state, which is copied for a checkpoint that
+                        * is written beside steps (checkpoint.async); 0: steps wait for it. With
+                        * auto it is 0 where it does not fit in what is free */
+    int64_t beside;    /* what their processes take beside that, at most; no verdict counts it */
     int64_t rank_bytes; /* that the rank takes of its device which takes most */
     struct ls_device_memory machine;
 };

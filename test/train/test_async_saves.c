@@ -1,0 +1,523 @@
+/* Checkpoints that are written while steps go on, without snapshots (checkpoint.async): each is
+ * that of the step which asks for it, with the bits of a run that waits; a disk that hangs holds up
+ * no step before the next one; a run that is killed before any call goes on from a whole one; what
+ * memory or the disk refuses is told, and steps go on; a run that fails completes the one that is
+ * on its way.
+ *
+ * Broken twins: a run that waits for the disk, and one that ends without completing. */
+#include "../support/config_words.h"
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "../support/suite.h"
+#include "../support/wrapped.h"
+#include "struck_calls.h"
+#include "tokens.h"
+#include "train/run_private.h"
+
+#include <lockstep/ckpt.h>
+#include <lockstep/state.h>
+#include <lockstep/train/fit.h>
+
+#include <dirent.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+enum { STEPS = 6 };
+static const char in_memory[] = "/memfd:lockstep"; /* what a file there is called */
+
+/* ---- what happens at a call ------------------------------------------------------------------ */
+
+static _Atomic bool holds; /* tensors that are written to the run wait at the gate */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static sem_t arrived;           /* one does */
+static pthread_t rank_thread;   /* who takes steps, of one rank */
+static _Atomic bool steps_wait; /* it writes tensors itself */
+static int64_t machine_free;    /* what it says of its memory; 0: what there is */
+static int64_t *named;  /* the newest step that got a name, in a process that is killed too */
+static bool fails_at_2; /* a step is not finite: */
+static bool forgets;    /* then run_save_end opens the gate, and does nothing else */
+
+WRAPPED(ls_device_memory);
+struct ls_device_memory __wrap_ls_device_memory(void)
+{
+    struct ls_device_memory memory = __real_ls_device_memory();
+    if (machine_free)
+        memory.free = machine_free;
+    return memory;
+}
+
+WRAPPED(write);
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    if (holds && strstr(path_of(file), "/run/") && strstr(path_of(file), ".safetensors")) {
+        if (pthread_equal(pthread_self(), rank_thread)) {
+            steps_wait = true;
+        } else {
+            sem_post(&arrived);
+            pthread_mutex_lock(&gate);
+            pthread_mutex_unlock(&gate);
+        }
+    }
+    FAIL_BEFORE(path_of(file));
+    return __real_write(file, data, bytes);
+}
+
+WRAPPED(fsync);
+int __wrap_fsync(int file)
+{
+    FAIL_BEFORE(path_of(file));
+    return 0; /* nothing here outlasts the machine */
+}
+
+WRAPPED(renameat2);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags)
+{
+    FAIL_BEFORE(from);
+    int status = __real_renameat2(from_folder, from, to_folder, to, flags);
+    if (!status && step_named(to) >= 0)
+        *named = step_named(to);
+    return status;
+}
+
+static void gate_close(void)
+{
+    pthread_mutex_lock(&gate);
+    holds = true;
+}
+
+static void gate_open(void)
+{
+    holds = false;
+    pthread_mutex_unlock(&gate);
+}
+
+WRAPPED(ls_trainer_step);
+int __wrap_ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report,
+                           struct ls_error *error)
+{
+    if (fails_at_2 && ls_trainer_steps(t) == 1)
+        return ls_error_set(error, LS_ENUMERIC, "the loss of step 2 is not finite");
+    return __real_ls_trainer_step(t, report, error);
+}
+
+WRAPPED(run_save_end);
+void __wrap_run_save_end(struct ls_running *run, bool alike)
+{
+    if (fails_at_2)
+        gate_open();
+    if (!forgets)
+        __real_run_save_end(run, alike);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static const char *directory; /* of the test; the run is `run` in it */
+static char expected[33];     /* the hash after STEPS steps */
+
+struct said {
+    char text[8192], warnings[4096];
+};
+
+static void say(void *user, enum ls_log_level level, const char *message)
+{
+    struct said *said = user;
+    ls_string_add(said->text, sizeof said->text, "\n", "%s", message);
+    if (level <= LS_LOG_WARNING)
+        ls_string_add(said->warnings, sizeof said->warnings, "\n", "%s", message);
+}
+
+struct job {
+    struct ls_config config;
+    void (*stepped)(struct job *job, int64_t step);
+    bool by_steps; /* a caller with a loop of its own */
+    struct said said;
+    char hash[STEPS + 1][33];
+    int saved[STEPS + 1];
+    int64_t memory; /* bytes of files there, when the test looked */
+};
+
+static void on_step(void *user, const struct ls_step_report *report)
+{
+    struct job *job = user;
+    rank_thread = pthread_self();
+    if (report->hashed)
+        memcpy(job->hash[report->step], report->hash, sizeof report->hash);
+    if (job->stepped)
+        job->stepped(job, report->step);
+}
+
+static void on_save(void *user, int64_t step)
+{
+    ((struct job *)user)->saved[step]++;
+}
+
+/* What was due stands when a step of the caller's returns. */
+static int steps_body(struct job *job, struct ls_comm *world, const struct ls_run_hooks *hooks,
+                      struct ls_error *error)
+{
+    struct ls_running *run;
+    struct ls_step_report report;
+    int status = ls_run_open(&job->config, world, NULL, hooks, &run, error);
+    while (!status && !ls_run_ended(run)) {
+        status = ls_run_step(run, NULL, &report, error);
+        assert_int_equal(job->saved[report.step], 1);
+    }
+    return ls_run_close(run, status, error);
+}
+
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    const struct ls_run_hooks hooks = {.user = job, .stepped = on_step, .saved = on_save};
+    const struct ls_log log = {.write = say, .user = &job->said, .level_max = LS_LOG_INFO};
+    bool first = ls_comm_rank(world) == 0;
+    if (job->by_steps)
+        return steps_body(job, world, &hooks, error);
+    return ls_run(&job->config, world, first ? &log : NULL, first ? &hooks : NULL, error);
+}
+
+static int run_once(struct job *job, int ranks, const char *keys, struct ls_error *error)
+{
+    job->config = config_of_words(
+        "model.layers=1 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
+        "batch.global=4 parallel.threads=1 log.tensorboard=false train.resume=auto train.keep=9 "
+        "log.hash_every=1 optim.decay_steps=6 numerics.arithmetic=fma train.steps=%d "
+        "data.train=u16:%s/tokens.bin train.out=%s/run checkpoint.async=true %s",
+        STEPS, directory, directory, keys);
+    calls = 0;
+    return ls_world_run(ranks, run_body, job, error);
+}
+
+static void expect_run(struct job *job, int ranks, const char *keys)
+{
+    struct ls_error error = {0};
+    if (run_once(job, ranks, keys, &error))
+        fail_msg("%s: %s", keys, error.text);
+    if (strcmp(job->hash[STEPS], expected))
+        fail_msg("%s: hash %s, expected %s; told: %s", keys, job->hash[STEPS], expected,
+                 job->said.text);
+}
+
+/* In a process that is killed; false if it came to its end, which is a good one. */
+static bool run_killed(int ranks, const char *keys)
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        static struct job job;
+        struct ls_error error = {0};
+        _exit(run_once(&job, ranks, keys, &error) ? 1 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return true;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return false;
+}
+
+static void start_over(void)
+{
+    char line[PATH_MAX + 64];
+    watched[0] = '\0';
+    strikes_at = 0;
+    snprintf(line, sizeof line, "cd '%s' && rm -rf run", directory);
+    assert_int_equal(system(line), 0);
+}
+
+static const char *path_in(const char *name)
+{
+    return scratch_path(directory, name);
+}
+
+/* The newest step in a folder of checkpoints, -1: none. It is whole, and so are all others. */
+static int64_t newest_in(const char *folder)
+{
+    struct ls_checkpoint *checkpoint = NULL;
+    struct ls_error error = {0};
+    struct said said = {0};
+    const struct ls_log log = {.write = say, .user = &said, .level_max = LS_LOG_WARNING};
+    if (ls_checkpoint_find_latest(&checkpoint, folder, &log, &error) || said.text[0])
+        fail_msg("%s: %s%s", folder, error.text, said.text);
+    int64_t step = checkpoint ? checkpoint->state.step : -1;
+    for (int part = 0; checkpoint && part < 2; part++)
+        assert_ok(ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &error), error);
+    ls_checkpoint_close(checkpoint);
+    return step;
+}
+
+static int group_setup(void **state)
+{
+    static struct job job;
+    struct ls_error error = {0};
+    if (tokens_setup(state))
+        return -1;
+    directory = *state;
+    sem_init(&arrived, 0, 0);
+    named = mmap(NULL, sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (named == MAP_FAILED || run_once(&job, 1, "", &error))
+        return -1;
+    memcpy(expected, job.hash[STEPS], sizeof expected);
+    return 0;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Every step has its checkpoint, with the step's hash. */
+static void steps_are_saved(const struct job *job, const char *keys)
+{
+    for (int step = 1; step <= STEPS; step++) {
+        struct ls_checkpoint *checkpoint;
+        struct ls_error error = {0};
+        char name[64];
+        snprintf(name, sizeof name, "run/checkpoints/step-%08d", step);
+        assert_ok(ls_checkpoint_open(&checkpoint, path_in(name), &error), error);
+        if (job->saved[step] != 1 || strcmp(checkpoint->state.hash, job->hash[step]))
+            fail_msg("%s: step %d was saved %d times, hash %s; its record says %s", keys, step,
+                     job->saved[step], checkpoint->state.hash, job->hash[step]);
+        ls_checkpoint_close(checkpoint);
+    }
+    assert_int_equal(newest_in(path_in("run")), STEPS);
+}
+
+CASE(test_each_step_that_asks)
+{
+    static const struct {
+        int ranks;
+        const char *keys;
+    } layouts[] = {
+        {1, "train.save_every=1"},
+        {2, "parallel.dp=2 parallel.zero=0 train.save_every=1"},
+        {2, "parallel.dp=2 parallel.zero=1 train.save_every=1"},
+        {4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3 train.save_every=1"},
+        {2, "parallel.dp_shard=2 parallel.zero=2 memory.offload.optimizer=host train.save_every=1"},
+    };
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct job job = {0};
+        start_over();
+        expect_run(&job, layouts[i].ranks, layouts[i].keys);
+        steps_are_saved(&job, layouts[i].keys);
+        assert_string_equal(job.said.warnings, "");
+    }
+    struct job job = {.by_steps = true};
+    start_over();
+    expect_run(&job, 1, "train.save_every=1");
+    steps_are_saved(&job, "ls_run_step");
+}
+
+/* What is trained with adapters, and workers with their global parameters. */
+CASE(test_other_units)
+{
+    static const char *const keys[] = {
+        "lora.rank=2 train.save_every=1",
+        "async.mode=diloco async.workers=2 async.sync_every=2 train.save_every=2",
+        "async.mode=server async.workers=2 async.sync_every=2 train.save_every=2",
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct job waits = {0}, job = {0};
+        struct ls_error error = {0};
+        char words[256];
+        start_over();
+        snprintf(words, sizeof words, "%s checkpoint.async=false", keys[i]);
+        assert_ok(run_once(&waits, 1, words, &error), error);
+        start_over();
+        assert_ok(run_once(&job, 1, keys[i], &error), error);
+        assert_string_equal(job.said.warnings, "");
+        assert_memory_equal(job.hash, waits.hash, sizeof job.hash);
+        assert_memory_equal(job.saved, waits.saved, sizeof job.saved);
+        assert_int_equal(newest_in(path_in("run")), STEPS);
+        if (i > 0)
+            assert_int_equal(newest_in(path_in("run/workers/0001")), STEPS);
+    }
+}
+
+/* Bytes of this process's files in memory. */
+static int64_t memory_files(void)
+{
+    int64_t bytes = 0;
+    DIR *stream = opendir("/proc/self/fd");
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        struct stat about;
+        int file = atoi(entry->d_name);
+        if (entry->d_name[0] != '.' && !strncmp(path_of(file), in_memory, strlen(in_memory)) &&
+            !fstat(file, &about))
+            bytes += about.st_size;
+    }
+    closedir(stream);
+    return bytes;
+}
+
+/* The disk hangs from the save of step 3 until step 5 is done. */
+static void hold_until_5(struct job *job, int64_t step)
+{
+    if (step == 2)
+        gate_close();
+    if (step != 5)
+        return;
+    if (!steps_wait) {
+        sem_wait(&arrived);
+        job->memory = memory_files();
+        assert_int_equal(job->saved[3], 0);
+    }
+    gate_open();
+}
+
+/* The twin waits: its steps write. The copy is what the plan says. */
+CASE(test_a_disk_that_hangs)
+{
+    enum { HEADERS = 64 << 10 };
+    char hash[33] = "";
+    static const char *const keys[] = {"", "checkpoint.async=auto", "checkpoint.async=false"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct job job = {.stepped = hold_until_5};
+        struct ls_layout layout;
+        struct ls_error error = {0};
+        struct ls_memory_fit fit;
+        char words[256];
+        start_over();
+        steps_wait = false;
+        snprintf(words, sizeof words, "model.layers=8 model.channels=64 train.save_every=3 %s",
+                 keys[i]); /* a file is larger than what is gathered before it is written */
+        assert_ok(run_once(&job, 1, words, &error), error);
+        assert_true(i == 0 || !strcmp(job.hash[STEPS], hash));
+        memcpy(hash, job.hash[STEPS], sizeof hash);
+        assert_int_equal(steps_wait, i == 2);
+        assert_int_equal(job.saved[3], 1);
+        assert_int_equal(job.saved[6], 1);
+        assert_string_equal(job.said.warnings, "");
+        assert_int_equal(ls_config_layout(&job.config, 0, &layout, &error), LS_OK);
+        assert_int_equal(ls_memory_fit(&job.config, &layout, NULL, &fit, &error), LS_OK);
+        assert_in_range(job.memory, fit.saves, fit.saves + (fit.saves > 0) * HEADERS);
+        assert_int_equal(fit.saves > 0, i != 2);
+    }
+    assert_int_equal(memory_files(), 0);
+}
+
+CASE(test_killed_at_any_call)
+{
+    static const struct {
+        int ranks;
+        const char *keys;
+    } jobs[] = {{1, "train.save_every=2"},
+                {4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3 train.save_every=2"}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        int kills = 0, gone_on = 0, stride = i ? check_every(43, 41) : check_every(17, 13);
+        for (int number = 1;; number += stride, kills++) {
+            struct job job = {0};
+            start_over();
+            snprintf(watched, sizeof watched, "%s", directory);
+            strikes_at = number;
+            strike = 0;
+            *named = -1;
+            if (!run_killed(jobs[i].ranks, jobs[i].keys))
+                break;
+            watched[0] = '\0';
+            int64_t from = newest_in(path_in("run"));
+            if (from < *named)
+                fail_msg("killed before call %d: step %ld had a name, and is lost", number,
+                         (long)*named);
+            expect_run(&job, 2, "parallel.dp=2 parallel.zero=2");
+            if (from > 0 && job.hash[from][0])
+                fail_msg("killed before call %d: step %ld was there and is computed again", number,
+                         (long)from);
+            gone_on += from > 0;
+        }
+        print_message("%d kills, after %d of them the run went on from a checkpoint\n", kills,
+                      gone_on);
+        assert_true(kills > 3 && gone_on > 0);
+    }
+}
+
+/* One call after the other fails, of a checkpoint or of its copy in memory. */
+static void fails_at_every_call(const char *where, int errors, int stride)
+{
+    int failures = 0, told = 0;
+    for (int number = 1;; number += stride, failures++) {
+        struct job job = {0};
+        start_over();
+        if (where != in_memory)
+            assert_int_equal(mkdir(path_in("run"), 0777), 0);
+        snprintf(watched, sizeof watched, "%s", where);
+        strikes_at = number;
+        strike = errors;
+        expect_run(&job, 2, "parallel.dp=2 parallel.zero=1 train.save_every=2");
+        if (calls < number)
+            break;
+        told += strstr(job.said.warnings, "no checkpoint of step ") != NULL;
+        assert_int_equal(newest_in(path_in("run")), STEPS);
+    }
+    print_message("%d failures in %s, %d of them told\n", failures, where, told);
+    assert_true(failures > 2 && told > 0);
+    if (where == in_memory)
+        assert_int_equal(told, failures);
+}
+
+CASE(test_what_is_refused)
+{
+    char step_2[PATH_MAX];
+    snprintf(step_2, sizeof step_2, "%s", path_in("run/checkpoints/step-00000002"));
+    fails_at_every_call(step_2, EIO, check_every(7, 5));
+    fails_at_every_call(in_memory, ENOSPC, check_every(3, 2));
+}
+
+static void memory_taken_at_3(struct job *job, int64_t step)
+{
+    (void)job;
+    if (step == 3)
+        machine_free = 1;
+}
+
+/* At the start: the run waits for all. Later: for those that there is no room for, told once. */
+CASE(test_no_room)
+{
+    struct job job = {0}, later = {.stepped = memory_taken_at_3};
+    start_over();
+    machine_free = 1;
+    expect_run(&job, 1, "train.save_every=1 checkpoint.async=auto");
+    machine_free = 0;
+    assert_text_contains(job.said.text, "steps wait while checkpoints are written: memory has no");
+    steps_are_saved(&job, "no room at the start");
+
+    start_over();
+    expect_run(&later, 1, "train.save_every=1");
+    machine_free = 0;
+    const char *said = strstr(later.said.warnings, "steps wait while the checkpoint of step 3 is");
+    if (!said || strstr(said + 1, "steps wait"))
+        fail_msg("told: %s", later.said.warnings);
+    steps_are_saved(&later, "no room later");
+}
+
+static void hold_from_1(struct job *job, int64_t step)
+{
+    (void)job;
+    if (step == 1)
+        gate_close();
+}
+
+/* The loss of step 2 is not finite while the checkpoint of step 1 is on its way. The twin ends at
+ * once. */
+CASE(test_a_run_that_fails)
+{
+    for (int twin = 0; twin < 2; twin++) {
+        struct job job = {.stepped = hold_from_1};
+        struct ls_error error = {0};
+        start_over();
+        fails_at_2 = true;
+        forgets = twin;
+        assert_int_equal(run_once(&job, 1, "train.save_every=1", &error), LS_ENUMERIC);
+        fails_at_2 = forgets = false;
+        assert_int_equal(newest_in(path_in("run")), twin ? -1 : 1);
+    }
+}
+
+int main(void)
+{
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
+    return suite_run(group_setup, scratch_teardown);
+}
