@@ -62,6 +62,9 @@ CASE(test_what_is_unknown_is_named_with_the_nearest)
     program_expect("data merge x", 2, "--output PREFIX is missing");
     program_expect("data detokenize x", 2, "--output FILE is missing");
     program_expect("data split x --output y", 2, "--parts N is missing");
+    program_expect("data merge x --output y/ --part-documents 0", 2, "--part-documents");
+    program_expect("data detokenize x --output y --workers 0", 2, "--workers");
+    program_expect("data merge x --output y --workers 2", 2, "--workers");
     program_expect("data split x --output y --parts 0", 2, "--parts: 0: expected the number");
     program_expect("data dedup --output x", 2, "--input PATH... is missing");
     program_expect("data filter --input x", 2, "--output FILE is missing");
