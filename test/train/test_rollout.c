@@ -578,9 +578,7 @@ CASE(test_a_rank_that_fails_alone_is_told)
                                         "parallel.pp=2 rollout.tp=2", "parallel.dp=2 rollout.tp=2"};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         struct ls_error error = {0};
-        char words[128];
-        snprintf(words, sizeof words, "comm.timeout_s=5 %s", pairs[i]);
-        struct job job = {.config = config_make(*state, 1, words),
+        struct job job = {.config = config_make(*state, 1, pairs[i]),
                           .reference = one_rank(*state, 1)};
         assert_true(ls_config_rollout(&job.config, &job.rollouts[0]));
         assert_ok(ls_world_run(2, failing_body, &job, &error), error);
