@@ -266,7 +266,7 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
         printf("%sof that %s for the copy from which checkpoints are written beside steps "
                "(checkpoint.async)\n",
                before, ls_bytes((double)fit.saves).text);
-    else if (config->train.save_every > 0 && config->checkpoint.async && !config->snapshot.every)
+    else if (ls_memory_saves(config))
         printf("%ssteps will wait while checkpoints are written: a copy of the state does not fit "
                "too (checkpoint.async=auto)\n",
                before);

@@ -351,6 +351,10 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
                       "last step is a meeting: expected %lld or %lld steps in all",
                       (long long)interval, (long long)(steps / interval * interval),
                       (long long)((steps / interval + 1) * interval));
+    if (config->checkpoint.async == true)
+        return REJECT("checkpoint.async",
+                      "workers wait for a checkpoint where they meet, which is rare, or write it "
+                      "from a snapshot (snapshot.every): expected auto or false with async.mode");
     if (config->train.auto_layout)
         return REJECT("parallel.auto", "the planner lays out one worker, not several: expected "
                                        "false with async.mode");

@@ -548,7 +548,7 @@ static const struct ls_config_key table[] = {
     WORD("checkpoint.async", RUN, "auto", auto_or_bool, checkpoint.async,
          "write the checkpoints of train.save_every while steps go on, from a copy of the state in "
          "memory (with snapshot.every they are written from snapshots): true, auto = if memory has "
-         "room for the copy when the run starts, false = all ranks wait"),
+         "room for the copy when the run starts and there are no workers, false = all ranks wait"),
     TEXT("checkpoint.also", RUN, "", checkpoint.also,
          "a second place for checkpoints: a directory, or s3://bucket/prefix with the environment "
          "of AWS's tools; each is copied there while the run goes on; empty = none"),

@@ -96,11 +96,17 @@ static int snapshots_of(const struct ls_config *config, const struct ls_layout *
     return status;
 }
 
+bool ls_memory_saves(const struct ls_config *config)
+{
+    return config->train.save_every && config->checkpoint.async && !config->snapshot.every &&
+           config->async.mode == LS_CONFIG_SYNC;
+}
+
 /* The copy of a checkpoint that is written beside steps. */
 static int saves_of(const struct ls_config *config, const struct ls_layout *layout,
                     struct ls_memory_fit *fit, struct ls_error *error)
 {
-    if (config->snapshot.every || !config->train.save_every || !config->checkpoint.async)
+    if (!ls_memory_saves(config))
         return LS_OK;
     int64_t bytes, free = fit->machine.free;
     int status = copy_of(config, layout, fit->ranks, &bytes, error);

@@ -99,22 +99,18 @@ static int folder_make(const char *folder, struct ls_error *error)
     return folder_own(folder, error);
 }
 
-/* Collective. Without snapshots. */
-static int nameless_open(struct snapshots *snapshots, struct ls_trainer *trainer,
-                         struct ls_error *error)
+/* Without snapshots. */
+static void nameless_open(struct snapshots *snapshots, struct ls_trainer *trainer)
 {
-    const struct ls_config *config = &trainer->config;
-    if (config->snapshot.every || !config->train.save_every || !config->checkpoint.async)
-        return LS_OK;
-    if (trainer->saves == 0) {
+    if (!ls_memory_saves(&trainer->config))
+        return;
+    snapshots->nameless = trainer->saves > 0;
+    if (snapshots->nameless)
+        snapshots->trainer = trainer;
+    else
         ls_log(snapshots->log, LS_LOG_INFO,
                "steps wait while checkpoints are written: memory has no room for a copy of the "
                "state (checkpoint.async=auto)");
-        return LS_OK;
-    }
-    snapshots->trainer = trainer;
-    snapshots->nameless = true;
-    return trainer->workers ? workers_snapshots_comms(trainer, error) : LS_OK;
 }
 
 int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool beside,
@@ -162,7 +158,9 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool
     if (!status && snapshots->trainer && trainer->workers)
         status = workers_snapshots_comms(trainer, error);
     snapshots->machines = (double)machines;
-    return !status && beside ? nameless_open(snapshots, trainer, error) : status;
+    if (!status && beside)
+        nameless_open(snapshots, trainer);
+    return status;
 }
 
 /* ---- how often ------------------------------------------------------------------------------- */
@@ -244,12 +242,6 @@ static void named(struct snapshots *snapshots, int64_t step, double cost_s)
     missed_end(snapshots);
 }
 
-/* NULL: none has what is taken. */
-static const char *folder_of(const struct snapshots *snapshots)
-{
-    return snapshots->nameless ? NULL : snapshots->folder;
-}
-
 static void storing_begins(struct snapshots *snapshots)
 {
     snapshots->stored_s = snapshots->begun_s;
@@ -260,7 +252,7 @@ static void storing_begins(struct snapshots *snapshots)
 static int workers_take(struct snapshots *snapshots, struct ls_error *error)
 {
     struct ls_trainer *t = snapshots->trainer;
-    int status = workers_snapshot(t, folder_of(snapshots), snapshots->named, spare_take(snapshots),
+    int status = workers_snapshot(t, snapshots->folder, snapshots->named, spare_take(snapshots),
                                   snapshots->stores, error);
     if (!status)
         named(snapshots, ls_trainer_steps(t), ls_now_s() - snapshots->begun_s);
@@ -294,8 +286,9 @@ int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_dig
     if (!status && t->workers)
         status = workers_take(snapshots, &why);
     else if (!status)
-        status = ls_saving_begin(&snapshots->newest, t->state, folder_of(snapshots),
-                                 snapshots->named, spare_take(snapshots), stored, hash, &why);
+        status = ls_saving_begin(&snapshots->newest, t->state,
+                                 snapshots->nameless ? NULL : snapshots->folder, snapshots->named,
+                                 spare_take(snapshots), stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)
         missed_tell(snapshots, ls_trainer_steps(t), &why);

@@ -72,9 +72,9 @@ static int unit_of(struct ls_trainer *t, const char *snapshots, int i, struct un
                           .outer = is_outer,
                           .k = i % w->each};
     int status = LS_OK;
-    if (is_outer && snapshots)
+    if (is_outer)
         snprintf(unit->folder, sizeof unit->folder, "%s", snapshots);
-    else if (snapshots)
+    else
         status = folder_path(snapshots, i, unit->folder, error);
     status = ls_comm_agree(t->whole, status, error);
     return status ? status : group_comm(t, group, &unit->of.comm, error);
@@ -108,7 +108,7 @@ int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, in
 
 /* What one is taken of. */
 struct taking {
-    const char *snapshots; /* NULL as of ls_saving_begin */
+    const char *snapshots;
     int64_t newest, spare;
     bool stored;
     struct ls_saving **savings; /* [count + 1] */
@@ -123,7 +123,7 @@ static int unit_begin(struct ls_trainer *t, const struct taking *taking, int i,
     int status = unit_of(t, taking->snapshots, i, &unit, error);
     if (status)
         return status;
-    unit.of.folder = taking->snapshots ? unit.folder : NULL;
+    unit.of.folder = unit.folder;
     if (taking->stored && unit.of.holds && !unit.outer)
         status = unit_saves(t, unit.k, error);
     status = ls_comm_agree(t->whole, status, error);

@@ -269,7 +269,7 @@ CASE(test_what_errors_tell)
          io,
          {"tolt: expected a folder with config.json",
           "no such folder or file; did you mean told?"}},
-        {"eval told corpus_vlid", io, {"DATA = corpus_vlid: ", "did you mean corpus_valid?"}},
+        {"eval told corpus_vlid", io, {"DATA: neither corpus_vlid.bin", "mean corpus_valid?"}},
         {"generate told/checkpoints/step-00000002/ --prompt beer --tokens 1 --threads 1 | head -c "
          "4",
          0,

@@ -311,13 +311,15 @@ CASE(test_each_step_that_asks)
     steps_are_saved(&job, "ls_run_step");
 }
 
-/* What is trained with adapters, and workers with their global parameters. */
+/* What is trained with adapters. Workers wait, and have a checkpoint when they have met. */
 CASE(test_other_units)
 {
     static const char *const keys[] = {
         "lora.rank=2 train.save_every=1",
-        "async.mode=diloco async.workers=2 async.sync_every=2 train.save_every=2",
-        "async.mode=server async.workers=2 async.sync_every=2 train.save_every=2",
+        "checkpoint.async=auto async.mode=diloco async.workers=2 async.sync_every=2 "
+        "train.save_every=2",
+        "checkpoint.async=auto async.mode=server async.workers=2 async.sync_every=2 "
+        "train.save_every=2",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct job waits = {0}, job = {0};

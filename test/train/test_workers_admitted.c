@@ -157,6 +157,7 @@ static const struct {
     {"batch.rampup_start=1", SERVERS},
     {"parallel.servers=1", 3},
     {"parallel.auto=true", ALL},
+    {"checkpoint.async=true", ALL},
     {"memory.offload.gradients=host", SERVERS},
     {"memory.offload.gradients=file", SERVERS},
 };

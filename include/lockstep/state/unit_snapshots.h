@@ -18,7 +18,7 @@ LS_C_BEGIN
 struct ls_unit_snapshots {
     struct ls_comm *comm; /* the ranks of all groups; first those of the unit's, in their order */
     bool holds; /* this rank is one of these; otherwise only the step of its state is read */
-    const char *folder; /* of the unit, on each machine; it exists. NULL as of ls_saving_begin */
+    const char *folder; /* of the unit, on each machine; it exists */
     int64_t start;      /* ls_run_token.start, which the folder has too; 0: not known */
 };
 

@@ -30,6 +30,10 @@ struct ls_memory_fit {
     int64_t rank_bytes; /* that the rank takes of its device which takes most */
     struct ls_device_memory machine;
 };
+/* Whether checkpoints are written beside steps where memory has room for the copy
+ * (checkpoint.async): not with snapshots, from which they are written then, and not of workers,
+ * whose checkpoint would have its name at their next meeting. */
+bool ls_memory_saves(const struct ls_config *config);
 /* A replayed step has a trainer of its own (check.replay): how many there are at once. */
 int ls_memory_trainers(const struct ls_config *config);
 /* Beside the plans a process takes its libraries and a rank its tables. Before the first step a
