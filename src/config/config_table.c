@@ -545,7 +545,7 @@ static const struct ls_config_key table[] = {
     PATH("snapshot.folder", RUN, "/dev/shm", snapshot.folder,
          "a file system in memory, for snapshots"),
 
-    WORD("checkpoint.async", RUN, "auto", auto_or_bool, checkpoint.async,
+    WORD("checkpoint.async", RUN, "false", auto_or_bool, checkpoint.async,
          "write the checkpoints of train.save_every while steps go on, from a copy of the state in "
          "memory (with snapshot.every they are written from snapshots): true, auto = if memory has "
          "room for the copy when the run starts and there are no workers, false = all ranks wait"),

@@ -164,7 +164,7 @@ const struct ls_convert_rule convert_torchtitan_rules[] = {
     LOSE("checkpoint.load_only", "false", "a run saves its end",
          "train.load_only|train.save_end|train.no_save*"),
     LOSE("checkpoint.exclude_from_loading", "", WHOLE_STATE),
-    DROP("checkpoint.async_mode", "checkpoints are written beside steps (checkpoint.async)"),
+    DROP("checkpoint.async_mode", "checkpoint.async=auto writes checkpoints beside steps"),
     DROP("checkpoint.enable_ft_dataloader_checkpoints|checkpoint.model_weights_only", ONE_FORMAT),
     DROP("checkpoint.export_dtype|checkpoint.last_save_*",
          "`lockstep export` writes models for other programs"),

@@ -624,8 +624,9 @@ static void start_taken(void *user, const struct ls_step_report *report)
 /* A later start writes to the run: the earlier one names nothing any more. */
 CASE(test_an_earlier_start)
 {
-    static const char *const keys[] = {"train.save_every=2 checkpoint.async=false",
-                                       "train.save_every=2", "train.save_every=2 snapshot.every=2"};
+    static const char *const keys[] = {"train.save_every=2",
+                                       "train.save_every=2 checkpoint.async=true",
+                                       "train.save_every=2 snapshot.every=2"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct job job = {.stepped = start_taken};
         struct ls_error error = {0};
