@@ -231,10 +231,49 @@ static void close_both(struct ls_lock *lock)
     lock->fd = lock->directory_fd = -1;
 }
 
+/* Bytes of the path up to the first directory that is absent; 0: all are there. */
+static size_t first_absent(const char *path)
+{
+    char part[PATH_MAX];
+    struct stat status;
+    for (size_t end = 1; path[0] && path[end - 1]; end++) {
+        if (path[end] != '/' && path[end])
+            continue;
+        snprintf(part, sizeof part, "%.*s", (int)end, path);
+        if (stat(part, &status))
+            return end;
+    }
+    return 0;
+}
+
+/* Another process that starts or ends at this moment may remove what lies above: *again. */
+static int directory_make(struct ls_lock *lock, bool *again, struct ls_error *error)
+{
+    lock->made = first_absent(lock->directory);
+    errno = 0;
+    int code = ls_directory_make(lock->directory, NULL, error);
+    *again = code && errno == ENOENT;
+    return code;
+}
+
+/* Removes the directories that were made, as far as they are empty. "a/." cannot be removed, and
+ * "a/" is gone with "a//", but what lies above can. */
+static void made_remove(const struct ls_lock *lock)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", lock->directory);
+    for (size_t end = strlen(path); lock->made && end >= lock->made; path[end] = '\0') {
+        if (rmdir(path) && errno != EINVAL && errno != ENOENT)
+            break;
+        do
+            end--;
+        while (end > 0 && path[end] != '/');
+    }
+}
+
 int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
                  struct ls_error *error)
 {
-    struct stat status;
     struct holder former, self;
     *lock = (struct ls_lock){.fd = -1, .directory_fd = -1};
     if (snprintf(lock->directory, PATH_MAX, "%s", directory) >= PATH_MAX ||
@@ -245,18 +284,15 @@ int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fa
     int code = LS_OK;
     for (int tries = 0; again && tries < TRIES_MAX; tries++) {
         close_both(lock);
-        lock->made = stat(directory, &status) != 0;
-        code = ls_directory_make(directory, NULL, error);
-        if (code)
-            return code;
-        code = try_take(lock, fault, &again, error);
+        code = directory_make(lock, &again, error);
+        if (!code)
+            code = try_take(lock, fault, &again, error);
     }
     if (code || again) {
         if (lock->made && lock->fd >= 0 && code && code != LS_EBUSY)
             unlinkat(lock->directory_fd, "lock", 0);
         close_both(lock);
-        if (lock->made)
-            rmdir(directory); /* goes only if it is empty */
+        made_remove(lock);
         return code ? code
                     : ls_error_set(error, LS_EBUSY,
                                    "%.300s: other processes keep taking its lock: try again",
@@ -300,7 +336,7 @@ void ls_lock_release(struct ls_lock *lock)
     if (is_file(lock->fd, lock->directory_fd, "lock"))
         unlinkat(lock->directory_fd, "lock", 0);
     if (lock->made && ls_lock_in_place(lock, now))
-        rmdir(lock->directory);
+        made_remove(lock);
     close_both(lock);
     lock->held = false;
 }

@@ -43,6 +43,28 @@ CASE_WITH(test_one_holder, scratch_setup, scratch_teardown)
     assert_int_equal(scratch_count(run), 1);
 }
 
+/* So are those above it, however the path is written, and what stood there stays. */
+CASE_WITH(test_directories_above, scratch_setup, scratch_teardown)
+{
+    static const char *const paths[] = {"a/b/run", "a//b///run/", "a/./run", "here/run",
+                                        "here/a/run"};
+    struct ls_lock first, second;
+    struct ls_error error = {0};
+    assert_int_equal(mkdir(scratch_path(*state, "here"), 0777), 0);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        assert_ok(ls_lock_take(&first, scratch_path(*state, paths[i]), NULL, &error), error);
+        assert_int_equal(ls_lock_take(&second, scratch_path(*state, paths[i]), NULL, &error),
+                         LS_EBUSY);
+        ls_lock_release(&first);
+        assert_int_equal(scratch_count(*state), 1);
+        assert_int_equal(scratch_count(scratch_path(*state, "here")), 0);
+    }
+    assert_ok(ls_lock_take(&first, scratch_path(*state, "a/b/run"), NULL, &error), error);
+    write_text(scratch_path(*state, "a/kept"), "x");
+    ls_lock_release(&first);
+    assert_int_equal(scratch_count(scratch_path(*state, "a")), 1);
+}
+
 /* A directory that stood there before stays, also empty. */
 CASE_WITH(test_the_users_directory_stays, scratch_setup, scratch_teardown)
 {

@@ -21,17 +21,17 @@ LS_C_BEGIN
 struct ls_lock {
     bool held;
     int fd, directory_fd;
-    bool made; /* the directory was, by ls_lock_take */
+    size_t made; /* bytes of the path of the first directory that ls_lock_take made; 0: of none */
     char directory[PATH_MAX], path[PATH_MAX];
     char former[256]; /* who left the lock behind; "" for nobody */
 };
 
-/* Makes the directory where it is absent and takes its lock. LS_EBUSY while another process, or
- * another lock of this one, holds it: the text names host, process and since when. A file system
- * without locks: taken if the file names nobody, or a process of this host that has ended; refused
- * if it names one that runs or that of another host, with what to do. LS_EIO if DIRECTORY/lock
- * is a link or another thing than a regular file: it is neither followed nor written. fault may be
- * NULL; its calls are "flock". */
+/* Makes the directory and those above it where they are absent, and takes its lock. LS_EBUSY while
+ * another process, or another lock of this one, holds it: the text names host, process and since
+ * when. A file system without locks: taken if the file names nobody, or a process of this host that
+ * has ended; refused if it names one that runs or that of another host, with what to do. LS_EIO if
+ * DIRECTORY/lock is a link or another thing than a regular file: it is neither followed nor
+ * written. fault may be NULL; its calls are "flock". */
 int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
                  struct ls_error *error);
 enum ls_lock_state {
@@ -51,7 +51,7 @@ const char *ls_lock_former(const struct ls_lock *lock);
  * to where this process cannot see it. For who writes into it by its name: what is made under the
  * old one has no lock. */
 bool ls_lock_in_place(const struct ls_lock *lock, char *now);
-/* Removes the file, and the directory if ls_lock_take made it and nothing was put there. Does
+/* Removes the file, and the directories that ls_lock_take made if nothing was put there. Does
  * nothing if the lock is not held. */
 void ls_lock_release(struct ls_lock *lock);
 
