@@ -20,7 +20,7 @@ struct asked {
     struct ls_encode_options encode;
     int64_t tokens, samples, batch, cache_tokens, seed;
     struct ls_sampling sampling;
-    bool temperature_given, top_k_given, top_p_given;
+    bool temperature_given, top_k_given, top_p_given, tokens_given;
     const char *folder; /* a model's own, of other programs; NULL: a run */
 };
 
@@ -28,6 +28,7 @@ struct asked {
 struct generating {
     const struct asked *asked;
     struct ls_sampling sampling;
+    int64_t tokens, length; /* generated at most; with the prompt, 0: tokens says */
     struct ls_finished *finished;
     struct ls_text_requests prompts;
     struct cmd_lines lines;
@@ -134,6 +135,7 @@ static int defaults_take(struct generating *g, bool first, struct ls_error *erro
     const struct asked *asked = g->asked;
     struct ls_generation_defaults there;
     g->sampling = asked->sampling;
+    g->tokens = asked->tokens;
     if (!asked->folder)
         return LS_OK;
     int status = ls_generation_defaults_read(asked->folder, ls_finished_model(g->finished)->vocab,
@@ -153,6 +155,16 @@ static int defaults_take(struct generating *g, bool first, struct ls_error *erro
             "the options given\n",
             (double)g->sampling.temperature, (long long)g->sampling.top_k,
             (double)g->sampling.top_p);
+    if (there.tokens && !asked->tokens_given)
+        g->tokens = there.tokens;
+    if (!asked->tokens_given)
+        g->length = there.length;
+    if (first && !asked->tokens_given && (there.tokens || there.length))
+        fprintf(stderr,
+                "lockstep generate: at most %lld tokens%s: generation_config.json; --tokens says "
+                "otherwise\n",
+                (long long)(there.tokens ? there.tokens : there.length),
+                there.tokens ? "" : " with the prompt");
     if (first && there.unsupported[0])
         fprintf(stderr,
                 "lockstep generate: generation_config.json: %s: not supported, and not applied\n",
@@ -205,10 +217,29 @@ static struct ls_text_reader reader_of(const struct generating *g)
                                    .chat = g->chat};
 }
 
-static void prompts_fit(struct generating *g)
+/* How many tokens each prompt may get. */
+static int prompts_limit(struct generating *g, struct ls_error *error)
 {
+    const char *file = g->asked->prompts;
+    int64_t context = ls_finished_model(g->finished)->context;
     if (g->asked->truncate)
-        ls_prompts_truncate(&g->prompts, ls_finished_model(g->finished)->context, g->asked->tokens);
+        ls_prompts_truncate(&g->prompts, g->length ? ls_min(g->length, context) : context,
+                            g->tokens);
+    for (int64_t i = 0; i < g->prompts.count && g->length; i++) {
+        struct ls_text_request *request = &g->prompts.list[i];
+        int64_t left = g->length - request->tokens.count;
+        if (request->tokens_max)
+            continue;
+        if (left < 1)
+            return ls_error_set(error, LS_EDATA,
+                                "%s%s%s: a prompt of %lld tokens, and max_length = %lld in "
+                                "generation_config.json: expected a shorter one, or --tokens N",
+                                file ? file : "", file ? ": " : "",
+                                ls_request_name(&g->prompts, i).text,
+                                (long long)request->tokens.count, (long long)g->length);
+        request->tokens_max = left;
+    }
+    return LS_OK;
 }
 
 /* A single prompt needs a tokenizer, which the library tells. */
@@ -222,7 +253,7 @@ static int prompts_read(struct generating *g, struct ls_error *error)
     else
         status = ls_prompt_encode(prompt_of(asked), &reader, &g->prompts, error);
     if (!status)
-        prompts_fit(g);
+        status = prompts_limit(g, error);
     g->kept = calloc((size_t)texts_count(g) + 1, sizeof *g->kept);
     if (!status && !g->kept)
         status = ls_no_memory(error, "for %ld texts", (long)texts_count(g));
@@ -250,7 +281,7 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
     bool lines = asked->prompts || asked->logprobs, by_turns = g->conversation.messages;
     struct ls_generation_report report;
     struct ls_generation generation = {.prompts = &g->prompts,
-                                       .tokens = asked->tokens,
+                                       .tokens = g->tokens,
                                        .sampling = g->sampling,
                                        .seed = (uint64_t)asked->seed,
                                        .samples = asked->samples,
@@ -287,9 +318,10 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
 
 static void answer_tell(const struct generating *g)
 {
+    int64_t most = g->length ? g->prompts.list->tokens_max : g->tokens;
     if (g->finish == LS_FINISH_LENGTH)
         fprintf(stderr, "lockstep generate: the answer was cut after %ld tokens (--tokens)\n",
-                (long)g->asked->tokens);
+                (long)most);
     if (g->finish == LS_FINISH_CONTEXT)
         fprintf(stderr,
                 "lockstep generate: the answer was cut: the model's context of %ld is full\n",
@@ -306,13 +338,13 @@ static int turn(struct generating *g, struct ls_comm *world, const char *said, s
     if (!status)
         status = conversation_encode(&g->conversation, &reader, &g->prompts, error);
     if (!status)
-        prompts_fit(g);
+        status = prompts_limit(g, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = generate(g, first, error);
-    ls_requests_release(&g->prompts);
     if (!status && first)
         answer_tell(g);
+    ls_requests_release(&g->prompts);
     if (!status)
         status = text_share(world, &g->answer, &g->answer_bytes, error);
     if (!status)
@@ -438,6 +470,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                             .temperature_given = cmd_args_value(args, "--temperature"),
                             .top_k_given = cmd_args_value(args, "--top-k"),
                             .top_p_given = cmd_args_value(args, "--top-p"),
+                            .tokens_given = cmd_args_value(args, "--tokens"),
                             .tokens = cmd_args_given(args, "--chat") ? ANSWER_TOKENS : TOKENS,
                             .samples = 1,
                             .batch = BATCH,

@@ -89,7 +89,8 @@ OPTIONS(generate_options) = {
      "tokens that end a text, with commas between them, or `none` (default: eos_token_id of the "
      "model's folder, or the one that ends a document)"},
     {"--truncate", NULL, "drop the first tokens of a prompt that is too long"},
-    {"--tokens", "N", "generate at most N tokens (default: 128; with --chat 1024)"},
+    {"--tokens", "N",
+     "generate at most N tokens (default: those of the folder, or 128; with --chat 1024)"},
     {"--temperature", "T",
      "divide the logits by T; with 0 always take the likeliest token (default: 0.8)"},
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},

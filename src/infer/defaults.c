@@ -66,6 +66,16 @@ static int sampling_read(const struct reading *r, struct ls_generation_defaults 
     return status;
 }
 
+static int length_read(const struct reading *r, const char *key, int64_t *out)
+{
+    const json_t *value = value_of(r, key);
+    *out = json_integer_value(value);
+    return !value || (json_is_integer(value) && *out > 0)
+               ? LS_OK
+               : ls_error_set(r->error, LS_ECONFIG,
+                              "%.300s: %s: expected a whole number of 1 or more", r->path, key);
+}
+
 /* An id that the model has no row for cannot come. */
 static int ends_read(const struct reading *r, int64_t vocabulary,
                      struct ls_generation_defaults *out)
@@ -135,6 +145,10 @@ int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
     status = reading_open(&model, folder, "config.json", error);
     if (!status)
         status = sampling_read(&generation, out);
+    if (!status)
+        status = length_read(&generation, "max_new_tokens", &out->tokens);
+    if (!status && !out->tokens)
+        status = length_read(&generation, "max_length", &out->length);
     if (!status)
         status = ends_read(value_of(&generation, "eos_token_id") ? &generation : &model, vocabulary,
                            out);

@@ -88,7 +88,18 @@ CASE(test_no_tokenizer)
            "num_beams = 4: not supported, and not applied");
     expect("$L generate out --prompt 'in the' --tokens 9 --temperature 0.8 --eos none "
            "data.tokenizer=byte 2>/dev/null > b && "
-           "$L generate run --prompt 'in the' --tokens 9 --eos none > a && cmp a b && "
+           "$L generate run --prompt 'in the' --tokens 9 --eos none > a && cmp a b",
+           0, "");
+    expect("printf '{\"max_new_tokens\": 9, \"max_length\": 3}' > out/generation_config.json; "
+           "$L generate out --prompt 'in the' --eos none data.tokenizer=byte > b && cmp a b",
+           0, "at most 9 tokens: generation_config.json");
+    expect("printf '{\"max_length\": 15}' > out/generation_config.json; "
+           "$L generate out --prompt 'in the' --eos none data.tokenizer=byte > b && cmp a b",
+           0, "at most 15 tokens with the prompt: generation_config.json");
+    expect("$L generate out --prompt 'in the morning, we' data.tokenizer=byte", 14,
+           "a prompt of 18 tokens, and max_length = 15 in generation_config.json");
+    expect("$L generate out --prompt 'in the morning, we' --tokens 1 data.tokenizer=byte && "
+           "$L generate out --prompt 'in the morning, we' --truncate data.tokenizer=byte && "
            "rm out/generation_config.json",
            0, "");
     expect("$L generate run --prompt x data.tokenizer=byte", 2,

@@ -234,7 +234,8 @@ CASE(test_a_folder_says_how)
          "repetition_penalty = 1.1"},
     };
     static const char *const bad[] = {"{\"eos_token_id\": \"</s>\"}", "{\"eos_token_id\": [-1]}",
-                                      "{\"do_sample\": true, \"temperature\": \"hot\"}"};
+                                      "{\"do_sample\": true, \"temperature\": \"hot\"}",
+                                      "{\"max_new_tokens\": 0}", "{\"max_length\": 20.0}"};
     char generation[600], model[600];
     struct ls_error error = {0};
     struct ls_generation_defaults found;
@@ -256,11 +257,31 @@ CASE(test_a_folder_says_how)
         assert_true(!strncmp(found.unsupported, cases[i].unsupported,
                              strlen(cases[i].unsupported) + !cases[i].unsupported[0]));
     }
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         scratch_write(generation, bad[i], strlen(bad[i]));
         assert_int_equal(ls_generation_defaults_read(*state, VOCABULARY, &found, &error),
                          LS_ECONFIG);
         assert_non_null(strstr(error.text, "generation_config.json: "));
+    }
+}
+
+/* The first counts before the second, as in transformers. */
+CASE(test_a_folder_says_how_long)
+{
+    static const struct {
+        const char *generation;
+        int64_t tokens, length;
+    } cases[] = {{"{\"max_new_tokens\": null}", 0, 0},
+                 {"{\"max_new_tokens\": null, \"max_length\": 9}", 0, 9},
+                 {"{\"max_new_tokens\": 7, \"max_length\": 9}", 7, 0}};
+    struct ls_error error = {0};
+    struct ls_generation_defaults found;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scratch_write(scratch_path(*state, "generation_config.json"), cases[i].generation,
+                      strlen(cases[i].generation));
+        assert_ok(ls_generation_defaults_read(*state, VOCABULARY, &found, &error), error);
+        assert_int_equal(found.tokens, cases[i].tokens);
+        assert_int_equal(found.length, cases[i].length);
     }
 }
 

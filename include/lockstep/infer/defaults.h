@@ -16,6 +16,8 @@ struct ls_generation_defaults {
     struct ls_sampling sampling;
     int32_t ends[LS_ENDS_MAX]; /* eos_token_id, one or a list */
     int end_count;             /* 0: no file says */
+    int64_t tokens;            /* max_new_tokens; 0: the file does not say */
+    int64_t length;            /* max_length, with the prompt; 0: it does not say, or tokens does */
     /* "repetition_penalty = 1.1, num_beams = 4": what changes texts and is not supported; "": none
      */
     char unsupported[400];
