@@ -215,8 +215,12 @@ static int tensor_check(const struct ls_model_source *source, const struct shard
                         const int64_t shape[2], struct ls_error *error)
 {
     if (!view)
-        return ls_error_set(error, LS_ECKPT, "%.300s: tensor %.100s %s is missing", source->path,
-                            name, ls_shape_text(dims, shape).text);
+        return ls_error_set(error, LS_ECKPT, "%.300s: tensor %.100s %s is missing%s", source->path,
+                            name, ls_shape_text(dims, shape).text,
+                            strcmp(name, HEAD) ? ""
+                                               : ": a model without its head, as AutoModel saves "
+                                                 "it, has nothing to predict tokens with: save it "
+                                                 "with AutoModelForCausalLM");
     bool good = view->dims == dims;
     for (int i = 0; i < dims && good; i++)
         good = view->shape[i] == shape[i];

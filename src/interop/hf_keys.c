@@ -119,6 +119,16 @@ int interop_family(const json_t *description, const char *name, enum ls_arch *ar
                         word ? ls_family_lacks(word) : "");
 }
 
+/* Whether the word names the model of `wanted` without its head, as AutoModel saves it: LlamaModel
+ * of LlamaForCausalLM. */
+static bool is_base(const char *word, const char *wanted)
+{
+    const char *head = strstr(wanted, "ForCausalLM"), *most = strstr(wanted, "LMHeadModel");
+    size_t stem = (size_t)((head ? head : most) - wanted);
+    return !strncmp(word, wanted, stem) &&
+           (!strcmp(word + stem, "Model") || !strcmp(word + stem, "TextModel"));
+}
+
 static int architecture_check(const struct interop_keys *keys)
 {
     const json_t *list = json_object_get(keys->description, "architectures");
@@ -130,7 +140,7 @@ static int architecture_check(const struct interop_keys *keys)
     json_array_foreach(list, i, item)
     {
         const char *word = json_string_value(item);
-        if (word && !strcmp(word, wanted))
+        if (word && (!strcmp(word, wanted) || is_base(word, wanted)))
             return LS_OK;
     }
     return ls_error_set(keys->error, LS_ECONFIG, "%.300s: architectures = %s: expected %s",

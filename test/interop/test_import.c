@@ -325,6 +325,41 @@ static void expect_refused(const char *from, const char *run, const char *words)
     assert_int_not_equal(access(run, F_OK), 0);
 }
 
+/* What AutoModel saves, which names itself so in transformers. Of an untied model it has no head.
+ */
+static const struct {
+    const char *golden, *name;
+    bool tied;
+} bases[] = {{"gpt2_tiny", "GPT2Model", true},        {"llama_tiny", "LlamaModel", false},
+             {"mistral_tiny", "MistralModel", false}, {"qwen2_tiny", "Qwen2Model", false},
+             {"qwen3_tiny", "Qwen3Model", false},     {"gemma_tiny", "GemmaModel", true},
+             {"gemma2_tiny", "Gemma2Model", true},    {"gemma3_tiny", "Gemma3TextModel", true},
+             {"phi3_tiny", "Phi3Model", false},       {"olmo2_tiny", "Olmo2Model", false},
+             {"olmo3_tiny", "Olmo3Model", false},     {"smollm3_tiny", "SmolLM3Model", false}};
+enum { BASES = sizeof bases / sizeof *bases };
+
+CASE_WITH(test_models_without_their_head, scratch_setup, scratch_teardown)
+{
+    assert_int_equal(BASES, LS_ARCHES);
+    for (int i = 0; i < BASES; i++) {
+        char folder[4096], run[4200], word[64];
+        const struct folder_of of = {.golden = bases[i].golden};
+        snprintf(folder, sizeof folder, "%s", folder_make(*state, bases[i].golden, &of));
+        snprintf(run, sizeof run, "%s-run", folder);
+        snprintf(word, sizeof word, "[\"%s\"]", bases[(i + 1) % BASES].name);
+        json_edit(scratch_path(folder, "config.json"), "architectures", word);
+        expect_refused(folder, run, "architectures = ");
+        snprintf(word, sizeof word, "[\"%s\"]", bases[i].name);
+        json_edit(scratch_path(folder, "config.json"), "architectures", word);
+        if (!bases[i].tied) {
+            tensor_edit(folder, "lm_head.weight", NULL, 0);
+            expect_refused(folder, run, "lm_head.weight|missing: a model without its head");
+        } else {
+            import(folder, run);
+        }
+    }
+}
+
 /* One key of config.json, or of the index, is another one. */
 static const struct {
     const char *golden, *key, *value, *words; /* words: with | between */
