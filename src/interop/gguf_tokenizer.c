@@ -108,10 +108,21 @@ static bool template_read(json_t *templates, const char *name, const char *folde
     return found;
 }
 
-/* The files count before a member of the settings, which is one template or a list. */
+/* As llama.cpp's converter writes names. */
+static void template_add(json_t *templates, const char *written, json_t *template)
+{
+    char name[128] = "";
+    for (size_t c = 0; written && written[c] && c + 1 < sizeof name; c++)
+        name[c] = isalnum((unsigned char)written[c]) ? written[c] : '_';
+    if (*name && json_is_string(template))
+        json_object_set(templates, name, template);
+}
+
+/* The files count before a member of the settings, which is one template, or several by name. */
 static json_t *templates_of(const char *folder, const json_t *settings)
 {
     json_t *templates = json_object(), *given = json_object_get(settings, "chat_template"), *each;
+    const char *name;
     size_t i;
     if (template_read(templates, "default", folder, "chat_template.jinja")) {
         template_read(templates, "tool_use", folder, LS_CHAT_TOOLS_FILE);
@@ -121,14 +132,10 @@ static json_t *templates_of(const char *folder, const json_t *settings)
         json_object_set(templates, "default", given);
     json_array_foreach(given, i, each)
     {
-        /* As llama.cpp's converter writes names. */
-        const char *written = json_string_value(json_object_get(each, "name"));
-        char name[128] = "";
-        for (size_t c = 0; written && written[c] && c + 1 < sizeof name; c++)
-            name[c] = isalnum((unsigned char)written[c]) ? written[c] : '_';
-        if (*name && json_is_string(json_object_get(each, "template")))
-            json_object_set(templates, name, json_object_get(each, "template"));
+        name = json_string_value(json_object_get(each, "name"));
+        template_add(templates, name, json_object_get(each, "template"));
     }
+    json_object_foreach(given, name, each) template_add(templates, name, each);
     return templates;
 }
 

@@ -474,7 +474,8 @@ CASE_WITH(test_gguf_files_beside, scratch_setup, scratch_teardown)
     free(data);
 }
 
-/* As llama.cpp's converter writes several chat templates; of two of one name the last counts. */
+/* As llama.cpp's converter writes several chat templates, in a list or as transformers' object; of
+ * two of one name the last counts. */
 CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
 {
 #define KEY(length, name) BESIDE_STRING(length, "tokenizer.chat_template" name) "\10\0\0\0"
@@ -485,6 +486,8 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
                                "{\"name\": \"tool_use\", \"template\": \"tools\"}, "
                                "{\"name\": \"rag-2\", \"template\": \"rag\"}, {\"name\": \"x\"}, "
                                "{\"name\": \"default\", \"template\": \"all\"}]}";
+    static const char object[] = "{\"chat_template\": {\"rag-2\": \"rag\", \"x\": null, "
+                                 "\"tool_use\": \"tools\", \"default\": \"all\"}}";
     static const char of_list[] = KEY("\27", "") BESIDE_STRING("\3", "all") KEY("\35", ".rag_2")
         BESIDE_STRING("\3", "rag") KEY("\40", ".tool_use") BESIDE_STRING("\5", "tools")
             BESIDE_STRING("\30", NAMES) BESIDE_STRING("\2", "") BESIDE_STRING("\5", "rag_2")
@@ -495,18 +498,20 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
     scratch_write(scratch_path(folder, "tokenizer.json"), byte_level, sizeof byte_level - 1);
     scratch_write(scratch_path(folder, "tokenizer_config.json"), list, sizeof list - 1);
-    for (int files = 0; files < 2; files++) {
+    for (int files = 0; files < 3; files++) {
         size_t bytes;
-        if (files) {
+        if (files == 1)
+            scratch_write(scratch_path(folder, "tokenizer_config.json"), object, sizeof object - 1);
+        if (files == 2) {
             scratch_write(scratch_path(folder, "chat_template.jinja"), "newer", 5);
             assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
             scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "file", 4);
         }
-        model_export(*state, "in", files ? "b.gguf" : "a.gguf",
-                     (struct ls_export){.format = LS_EXPORT_GGUF});
-        char *data = scratch_read(scratch_path(*state, files ? "b.gguf" : "a.gguf"), &bytes);
-        assert_non_null(files ? memmem(data, bytes, of_files, sizeof of_files - 1)
-                              : memmem(data, bytes, of_list, sizeof of_list - 1));
+        const char *name = (const char *[]){"a.gguf", "b.gguf", "c.gguf"}[files];
+        model_export(*state, "in", name, (struct ls_export){.format = LS_EXPORT_GGUF});
+        char *data = scratch_read(scratch_path(*state, name), &bytes);
+        assert_non_null(files == 2 ? memmem(data, bytes, of_files, sizeof of_files - 1)
+                                   : memmem(data, bytes, of_list, sizeof of_list - 1));
         free(data);
     }
 }
