@@ -32,11 +32,16 @@ void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value);
 void ls_jsonl_double(struct ls_jsonl *jsonl, const char *key, double value);
 /* Bytes that are not UTF-8 become U+FFFD. */
 void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value);
-/* Hands the line to the system in one piece: a reader sees whole lines only. If it does not fit on
- * the disk, the file is cut back to the lines before (LS_ENOSPC). LS_EINVAL: the record is over
- * 64 KiB; nothing is written. */
+/* Hands the line to the system in one piece: a reader sees whole lines only. If the system refuses
+ * it (LS_ENOSPC, LS_EIO), the file is cut back to the lines before, and the record waits in memory:
+ * each later record writes all that wait ahead of itself. At most 4 MiB wait; what comes then is
+ * lost. LS_EINVAL: the record is over 64 KiB; nothing is written. */
 int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error);
-/* Closes and frees; jsonl may be NULL. */
+/* Writes what waits. LS_ENOSPC, LS_EIO: it still does. */
+int ls_jsonl_flush(struct ls_jsonl *jsonl, struct ls_error *error);
+/* How many records are lost so far. */
+int64_t ls_jsonl_lost(const struct ls_jsonl *jsonl);
+/* Writes what waits, closes and frees; jsonl may be NULL. */
 int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error);
 /* The record that was ended last, whether it could be written or not: a line of so many bytes.
  * Valid until the next one begins. */

@@ -49,6 +49,19 @@ int ls_run_token_read(const char *directory, struct ls_run_token *token, struct 
     return status;
 }
 
+/* Over the bytes of the file, which takes no room. They are fewer than a disk writes at once, and
+ * the number has as many digits or one more: whoever reads meanwhile finds no earlier start's. */
+static int write_over(const char *path, const char *text, size_t bytes, struct ls_error *error)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int failure = fd < 0 ? errno : ls_fd_write(fd, text, bytes, NULL, NULL);
+    if (!failure && fdatasync(fd))
+        failure = errno;
+    if (fd >= 0)
+        close(fd);
+    return failure ? ls_error_errno(error, failure, "%s: cannot write over it", path) : LS_OK;
+}
+
 int ls_run_token_write(const char *directory, const struct ls_run_token *token,
                        struct ls_error *error)
 {
@@ -56,7 +69,11 @@ int ls_run_token_write(const char *directory, const struct ls_run_token *token,
     int status = token_path(path, directory, error);
     int bytes = snprintf(text, sizeof text, "run %s\nstart %lld\nfolder %llu\n", token->run,
                          (long long)token->start, folder_of(directory));
-    return status ? status : ls_file_put(path, text, (size_t)bytes, NULL, error);
+    if (!status)
+        status = ls_file_put(path, text, (size_t)bytes, NULL, error);
+    return status == LS_ENOSPC && access(path, F_OK) == 0
+               ? write_over(path, text, (size_t)bytes, error)
+               : status;
 }
 
 int ls_run_token_take(const char *directory, struct ls_run_token *token, struct ls_error *error)

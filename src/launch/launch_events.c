@@ -46,7 +46,8 @@ void launch_events_end(struct launch_events *events)
 {
     struct ls_error error = {0};
     if (ls_jsonl_end(events->file, &error))
-        ls_log(events->log, LS_LOG_WARNING, "%s: this event is not recorded: %s", events->path,
+        ls_log(events->log, LS_LOG_WARNING,
+               "%s: this event waits in memory until it can be recorded: %s", events->path,
                error.text);
     if (events->command[0])
         command_run(events);

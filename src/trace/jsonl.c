@@ -15,13 +15,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RECORD_BYTES_MAX = 1 << 16 };
+enum { RECORD_BYTES_MAX = 1 << 16, WAITING_BYTES_MAX = 4 << 20 };
 
 struct ls_jsonl {
     struct trace_append file;
     FILE *record; /* into text */
     char *text;
     size_t bytes;
+    char *waiting; /* whole lines that the system refused */
+    size_t waiting_bytes;
+    int64_t lost;
 };
 
 /* Cuts off what follows the last newline. */
@@ -112,6 +115,30 @@ void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value)
     ls_json_string(member(jsonl, key), value, strlen(value));
 }
 
+/* The record that was ended last waits, behind those that do already. */
+static void keep(struct ls_jsonl *jsonl)
+{
+    size_t all = jsonl->waiting_bytes + jsonl->bytes;
+    char *more = all > WAITING_BYTES_MAX ? NULL : realloc(jsonl->waiting, all);
+    if (!more) {
+        jsonl->lost++;
+        return;
+    }
+    memcpy(more + jsonl->waiting_bytes, jsonl->text, jsonl->bytes);
+    jsonl->waiting = more;
+    jsonl->waiting_bytes = all;
+}
+
+int ls_jsonl_flush(struct ls_jsonl *jsonl, struct ls_error *error)
+{
+    if (jsonl->waiting_bytes == 0)
+        return LS_OK;
+    int status = trace_append_write(&jsonl->file, jsonl->waiting, jsonl->waiting_bytes, error);
+    if (!status)
+        jsonl->waiting_bytes = 0;
+    return status;
+}
+
 int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error)
 {
     fputs("}\n", jsonl->record);
@@ -120,7 +147,17 @@ int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error)
     if (jsonl->bytes > RECORD_BYTES_MAX)
         return ls_error_set(error, LS_EINVAL, "%s: a record is over %d bytes; shorten its strings",
                             jsonl->file.path, RECORD_BYTES_MAX);
-    return trace_append_write(&jsonl->file, jsonl->text, jsonl->bytes, error);
+    int status = ls_jsonl_flush(jsonl, error);
+    if (!status)
+        status = trace_append_write(&jsonl->file, jsonl->text, jsonl->bytes, error);
+    if (status)
+        keep(jsonl);
+    return status;
+}
+
+int64_t ls_jsonl_lost(const struct ls_jsonl *jsonl)
+{
+    return jsonl->lost;
 }
 
 const char *ls_jsonl_line(const struct ls_jsonl *jsonl, size_t *bytes)
@@ -133,11 +170,13 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
 {
     if (!jsonl)
         return LS_OK;
-    int status = trace_append_close(&jsonl->file, error);
+    int status = ls_jsonl_flush(jsonl, error);
+    int closed = trace_append_close(&jsonl->file, status ? NULL : error);
     fclose(jsonl->record);
     free(jsonl->text);
+    free(jsonl->waiting);
     free(jsonl);
-    return status;
+    return status ? status : closed;
 }
 
 /* ---- reading back ---- */

@@ -133,6 +133,7 @@ int ls_tensorboard_open(struct ls_tensorboard **out, const char *directory, doub
         code = write_event(board, wall_time_s, purge_step, 0x3a, session_start,
                            sizeof session_start, error);
     if (code) {
+        unlink(board->file.path);
         ls_tensorboard_close(board, NULL);
         return code;
     }

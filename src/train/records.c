@@ -81,7 +81,22 @@ static int metrics_open(struct records *records, const char *path, int64_t steps
 {
     /* A resumed run writes each step once. */
     int status = ls_jsonl_truncate_after(path, "step", steps, record_visit, records, error);
-    return status ? status : ls_jsonl_open(&records->metrics, path, error);
+    status = status ? status : ls_jsonl_open(&records->metrics, path, error);
+    records->metrics_sink.keeps = records->metrics;
+    return status;
+}
+
+static int board_judge(struct records *records, int status, const struct ls_error *error)
+{
+    return sink_judge(&records->board_sink, "the TensorBoard events", status, records->log, error);
+}
+
+static int board_open(struct records *records, int64_t purge_step, struct ls_error *error)
+{
+    records->purge_step = purge_step;
+    int status = ls_tensorboard_open(&records->board, records->trainer->config.train.out,
+                                     ls_record_time_s(), purge_step, error);
+    return status ? board_judge(records, status, error) : LS_OK;
 }
 
 int records_open(struct records *records, const struct ls_trainer *trainer,
@@ -102,12 +117,11 @@ int records_open(struct records *records, const struct ls_trainer *trainer,
     if (!status)
         status = metrics_open(records, path, first_step, error);
     if (!status && trainer->config.log.tensorboard)
-        status = ls_tensorboard_open(&records->board, out, ls_record_time_s(),
-                                     resumed ? first_step + 1 : -1, error);
+        status = board_open(records, resumed ? first_step + 1 : -1, error);
     return status;
 }
 
-void records_tell_lost(const struct records *records)
+void records_tell_lost(struct records *records)
 {
     sink_close(&records->metrics_sink, "metrics.jsonl", records->log);
     sink_close(&records->board_sink, "the TensorBoard events", records->log);
@@ -169,14 +183,17 @@ static void means_record(const struct records *records, const struct step_means 
 static int scalars_record(struct records *records, int64_t step, const struct ls_scalar *scalars,
                           size_t count, struct ls_error *error)
 {
-    if (!records->board)
-        return LS_OK;
-    int status =
+    int status = LS_OK;
+    if (!records->board && records->trainer->config.log.tensorboard) /* it could not be opened */
+        status = board_open(records, records->purge_step, error);
+    if (status || !records->board)
+        return status;
+    status =
         ls_tensorboard_scalars(records->board, ls_record_time_s(), step, scalars, count, error);
-    return sink_judge(&records->board_sink, "the TensorBoard events", status, records->log, error);
+    return board_judge(records, status, error);
 }
 
-/* Ends a step's record with its chain. What is not written is no part of that. */
+/* Ends a step's record with its chain. What is lost is no part of that. */
 static int chained_end(struct records *records, const struct ls_step_report *r,
                        struct ls_error *error)
 {
@@ -186,8 +203,9 @@ static int chained_end(struct records *records, const struct ls_step_report *r,
     memcpy(chain, records->chain, sizeof chain);
     ls_chain_add(chain, &link);
     ls_jsonl_string(records->metrics, "chain", chain);
+    int64_t lost = ls_jsonl_lost(records->metrics);
     int status = ls_jsonl_end(records->metrics, error);
-    if (!status)
+    if (ls_jsonl_lost(records->metrics) == lost && (!status || sink_refused(status)))
         memcpy(records->chain, chain, sizeof chain);
     return records_judge(records, status, error);
 }

@@ -26,7 +26,8 @@ struct records {
     const struct ls_log *log;
     struct ls_jsonl *metrics;
     char chain[LS_CHAIN_BYTES];   /* of the last step's record; "": none has one */
-    struct ls_tensorboard *board; /* NULL: none were asked for */
+    struct ls_tensorboard *board; /* NULL: none were asked for, or it cannot be opened so far */
+    int64_t purge_step;           /* for it: the first one of a run that goes on; -1 of another */
     struct metrics_prom prom;
     struct sink metrics_sink, board_sink, prom_sink;
     struct best_records best; /* as they were when they were opened */
@@ -39,7 +40,7 @@ struct records {
 int records_open(struct records *records, const struct ls_trainer *trainer,
                  const struct ls_log *log, bool resumed, struct ls_error *error);
 /* Says how many records are missing at the end, if any. */
-void records_tell_lost(const struct records *records);
+void records_tell_lost(struct records *records);
 void records_close(struct records *records);
 
 /* Seconds of a step, mean over the ranks. */

@@ -36,6 +36,12 @@ static int folder_fill(const struct ls_running *run, bool resumed, struct ls_err
         ls_config_blame(run->config, "train.out", error);
     if (!status)
         status = ls_kept_write(run->config, run->trainer->tokenizer, resumed, error);
+    if (resumed && sink_refused(status)) {
+        ls_log(&run->events.log, LS_LOG_WARNING,
+               "the run continues, and its config.yaml stays that of the start before: %s",
+               error->text);
+        return LS_OK;
+    }
     return status || resumed ? status : source_keep(run->config, error);
 }
 
@@ -479,8 +485,11 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
             "again or leaves some out",
             error);
     if (!status)
-        status = events_open(&run->events, run->records.metrics, run->trainer,
-                             run->drift.planned ? &run->drift.plan : NULL, resumed, error);
+        status =
+            records_judge(&run->records,
+                          events_open(&run->events, run->records.metrics, run->trainer,
+                                      run->drift.planned ? &run->drift.plan : NULL, resumed, error),
+                          error);
     if (!status && run->trainer->state->saved_step >= 0) /* an earlier start left it uncopied? */
         second_copy_committed(run->copy, run->config->train.out, run->trainer->state->saved_step);
     if (!status && *run->trainer->layout.note)

@@ -417,9 +417,9 @@ CASE(test_on_event_of_a_full_disk)
     mpirun_write("lockstep train: no space left", 17);
     mkdir(scratch_path(folder, "full"), 0755);
     assert_int_equal(symlink("/dev/full", scratch_path(folder, "full/events.jsonl")), 0);
-    program_expect_under(enter,
-                         "launch " LAUNCHED_KEYS "train.out=full launch.on_event='cat >> told'", 17,
-                         "full/events.jsonl: this event is not recorded: ");
+    program_expect_under(
+        enter, "launch " LAUNCHED_KEYS "train.out=full launch.on_event='cat >> told'", 17,
+        "full/events.jsonl: this event waits in memory until it can be recorded: ");
     char *told = scratch_read(scratch_path(folder, "told"), NULL);
     if (!strstr(told, "\"event\": \"start\"") || !strstr(told, "\"event\": \"failed\"") ||
         !strstr(told, "\"event\": \"gave_up\""))

@@ -220,9 +220,45 @@ CASE_WITH(test_full_disk_keeps_whole_lines, scratch_setup, scratch_teardown)
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(code, LS_EIO);
+    assert_text(path, "{\"step\": 1}\n");
     put_step(jsonl, 3);
-    ls_jsonl_close(jsonl, NULL);
-    assert_text(path, "{\"step\": 1}\n{\"step\": 3}\n");
+    assert_int_equal(ls_jsonl_lost(jsonl), 0);
+    assert_ok(ls_jsonl_close(jsonl, &error), error);
+    assert_text(path, "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n");
+}
+
+/* 4 MiB of records wait in the order in which they came; what comes then is lost, and counted. */
+CASE_WITH(test_what_waits_for_room, scratch_setup, scratch_teardown)
+{
+    enum { MADE = 100, LONG = 60000, KEPT = (4 << 20) / LONG };
+    const char *path = scratch_path(*state, "later.jsonl");
+    struct ls_error error = {0};
+    static char text[LONG - 28];
+    struct ls_jsonl *jsonl = open_good(path);
+    struct rlimit before;
+    memset(text, 'x', sizeof text - 1);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){17, before.rlim_max});
+    for (int i = 0; i < MADE; i++) {
+        ls_jsonl_begin(jsonl);
+        ls_jsonl_string(jsonl, "text", text);
+        ls_jsonl_int(jsonl, "step", 1000 + i);
+        assert_int_equal(ls_jsonl_end(jsonl, &error), LS_EIO);
+    }
+    assert_int_equal(ls_jsonl_flush(jsonl, &error), LS_EIO);
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(ls_jsonl_lost(jsonl), MADE - KEPT);
+    assert_ok(ls_jsonl_close(jsonl, &error), error);
+
+    struct ls_series steps;
+    assert_ok(ls_series_read(&steps, path, "step", (const char *const[]){"step"}, 1, &error),
+              error);
+    assert_int_equal(steps.count, KEPT);
+    for (int i = 0; i < KEPT; i++)
+        assert_int_equal(steps.x[i], 1000 + i);
+    ls_series_release(&steps);
 }
 
 SUITE_MAIN(NULL, NULL)
