@@ -546,9 +546,10 @@ static const struct ls_config_key table[] = {
          "a file system in memory, for snapshots"),
 
     WORD("checkpoint.async", RUN, "false", auto_or_bool, checkpoint.async,
-         "write the checkpoints of train.save_every while steps go on, from a copy of the state in "
-         "memory (with snapshot.every they are written from snapshots): true, auto = if memory has "
-         "room for the copy when the run starts and there are no workers, false = all ranks wait"),
+         "write the checkpoints of train.save_every and train.keep_best while steps go on, from a "
+         "copy of the state in memory (with snapshot.every they are written from snapshots): true, "
+         "auto = if memory has room for the copy when the run starts and there are no workers, "
+         "false = all ranks wait"),
     TEXT("checkpoint.also", RUN, "", checkpoint.also,
          "a second place for checkpoints: a directory, or s3://bucket/prefix with the environment "
          "of AWS's tools; each is copied there while the run goes on; empty = none"),

@@ -268,13 +268,16 @@ static int schedule_answer(struct ls_session *s, const struct ls_layout *layout,
     return status;
 }
 
-static int fit_answer(struct ls_session *s, const struct ls_config *config,
+/* Of a run that takes steps as it is told to (ls_run_open). */
+static int fit_answer(struct ls_session *s, const struct ls_config *given,
                       const struct ls_layout *layout, struct ls_error *error)
 {
     static const char *const words[] = {
         [LS_FITS] = "fits", [LS_FITS_NOT_NOW] = "not now", [LS_FITS_NOT] = "no"};
     struct ls_memory_fit fit;
-    int status = ls_memory_fit(config, layout, NULL, &fit, error);
+    struct ls_config config = *given;
+    config.checkpoint.async = false;
+    int status = ls_memory_fit(&config, layout, NULL, &fit, error);
     if (!status)
         answer_set(s, "here",
                    json_pack("{s:I,s:I,s:I,s:s}", "bytes", (json_int_t)fit.bytes, "total",

@@ -98,7 +98,8 @@ static int snapshots_of(const struct ls_config *config, const struct ls_layout *
 
 bool ls_memory_saves(const struct ls_config *config)
 {
-    return config->train.save_every && config->checkpoint.async && !config->snapshot.every &&
+    bool any = config->train.save_every || (config->train.keep_best && config->eval.every);
+    return any && config->checkpoint.async && !config->snapshot.every &&
            config->async.mode == LS_CONFIG_SYNC;
 }
 

@@ -542,12 +542,14 @@ static int resume(struct ls_running *run, bool *resumed, struct ls_error *error)
     return ls_trainer_resume(run->trainer, resumed, error);
 }
 
-static int run_open(struct ls_running *run, bool *resumed, struct ls_error *error)
+static int run_open(struct ls_running *run, bool beside, bool *resumed, struct ls_error *error)
 {
+    struct ls_config config = *run->config;
+    config.checkpoint.async = beside ? config.checkpoint.async : false;
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
     status = ls_comm_agree(run->world, status, error);
     if (!status)
-        status = ls_trainer_new(run->config, run->world, &run->events.log, &run->trainer, error);
+        status = ls_trainer_new(&config, run->world, &run->events.log, &run->trainer, error);
     if (!status) {
         run->config = &run->trainer->config;
         run_trace_open(&run->trace, run->trainer, &run->events.log);
@@ -563,8 +565,8 @@ static int run_open(struct ls_running *run, bool *resumed, struct ls_error *erro
     if (!status)
         status = resume(run, resumed, error);
     if (!status)
-        status = snapshots_open(&run->snapshots, run->trainer, run->beside, run->snapshots_folder,
-                                &run->token, run->writer ? &run->events.log : NULL, error);
+        status = snapshots_open(&run->snapshots, run->trainer, run->snapshots_folder, &run->token,
+                                run->writer ? &run->events.log : NULL, error);
     if (!status)
         status = drift_watch_open(&run->drift, run->trainer, error);
     if (status) /* a checkpoint may be missing because it was moved */
@@ -666,6 +668,7 @@ static struct ls_running *run_alloc(const struct ls_config *config, struct ls_co
     return run;
 }
 
+/* beside: checkpoint.async is heard. */
 static int run_begin(const struct ls_config *config, struct ls_comm *world,
                      const struct ls_log *log, const struct ls_run_hooks *hooks, bool beside,
                      struct ls_running **out, struct ls_error *error)
@@ -680,8 +683,7 @@ static int run_begin(const struct ls_config *config, struct ls_comm *world,
         return status;
     }
     events_init(&run->events, log);
-    run->beside = beside;
-    status = run_open(run, &resumed, error);
+    status = run_open(run, beside, &resumed, error);
     if (!status)
         status = resumed ? evaluation_make_up(run, error) : first_save(run, error);
     if (!status && ls_run_ended(run))

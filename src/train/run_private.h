@@ -49,7 +49,6 @@ struct ls_running {
     struct due due;
     int64_t first_step; /* that it goes on from */
     bool stop;          /* a signal asked for the end, or train.out was moved */
-    bool beside;        /* checkpoints may be written while steps go on */
     bool writer;        /* rank 0 */
     bool moved;         /* train.out was, while the run wrote to it */
 };

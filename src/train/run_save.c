@@ -268,19 +268,33 @@ static bool on_its_way(const struct ls_running *run, int64_t step)
            snapshots_storing(snapshots) == step;
 }
 
+/* Collective. Written beside steps where others are, unless a snapshot of this step was just taken
+ * or one before is being stored: then that of a later step would be. */
+static int best_save(struct ls_running *run, struct ls_error *error)
+{
+    if (!run->snapshots.nameless || ls_run_ended(run))
+        return run_save(run, false, error);
+    int status = stored(run, true, error);
+    run->owed = true;
+    return status ? status : snapshot(run, false, error);
+}
+
 int run_best_keep(struct ls_running *run, const struct ls_eval_report *r, struct ls_error *error)
 {
     const struct ls_checkpoint_best now = {ls_trainer_steps(run->trainer), r->loss, r->sequences};
     struct best_records after = run->best_step < 0 ? run->best : run->best_after;
     int64_t better = run->writer && best_records_take(&after, &now);
     int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
-    if (!status && better && on_its_way(run, now.step)) {
+    bool begun = better && on_its_way(run, now.step);
+    if (!status && better && !begun && run->trainer->state->saved_step != now.step) {
+        status = best_save(run, error);
+        begun = on_its_way(run, now.step);
+    }
+    if (!status && begun) {
         run->best_step = now.step;
         run->best_after = after;
         return LS_OK;
     }
-    if (!status && better && run->trainer->state->saved_step != now.step)
-        status = run_save(run, false, error);
     if (status || !better || run->trainer->state->saved_step != now.step)
         return status;
     if (run->writer) {

@@ -113,8 +113,8 @@ static void nameless_open(struct snapshots *snapshots, struct ls_trainer *traine
                "state (checkpoint.async=auto)");
 }
 
-int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool beside,
-                   const char *folder, const struct ls_run_token *token, const struct ls_log *log,
+int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
+                   const struct ls_run_token *token, const struct ls_log *log,
                    struct ls_error *error)
 {
     const struct ls_config *config = &trainer->config;
@@ -158,7 +158,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool
     if (!status && snapshots->trainer && trainer->workers)
         status = workers_snapshots_comms(trainer, error);
     snapshots->machines = (double)machines;
-    if (!status && beside)
+    if (!status)
         nameless_open(snapshots, trainer);
     return status;
 }

@@ -40,10 +40,10 @@ int snapshots_find(const struct ls_config *config, const struct ls_run_token *to
                    char folder[PATH_MAX], struct ls_error *error);
 /* Collective, once the trainer's state is there. Removes what is left of runs that are gone, and of
  * this one what it did not go on from. If snapshots are not asked for, or the folder cannot be
- * made, which is a warning, none are taken. beside: then the trainer's checkpoints are written
- * beside steps if it has memory for that. */
-int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, bool beside,
-                   const char *folder, const struct ls_run_token *token, const struct ls_log *log,
+ * made, which is a warning, none are taken. The trainer's checkpoints are then written beside steps
+ * if it has memory for that. */
+int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
+                   const struct ls_run_token *token, const struct ls_log *log,
                    struct ls_error *error);
 /* Local. Whether one is due after that step: by its number, or, of snapshot.every=auto, by the
  * clock of the rank that asks, which has to be one for all. */
