@@ -282,11 +282,26 @@ static bool is_neutral(const struct convert_entry *entry, const char *off)
     return false;
 }
 
+/* Whether rows lie in that section. */
+static bool is_section(const struct convert_project *project, const char *key)
+{
+    size_t length = strlen(key);
+    char theirs[LS_CONVERT_KEY_BYTES];
+    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
+        for (int i = 0; ls_convert_rule_key(rule, i, theirs); i++)
+            if (strncmp(theirs, key, length) == 0 && theirs[length] == '.')
+                return true;
+    return false;
+}
+
 static void unknown(struct convert *c, const struct convert_project *project, const char *key)
 {
     char near[LS_CONVERT_KEY_BYTES] = "", why[TEXT_BYTES];
     bool found = convert_nearest(project, key, near);
-    snprintf(why, sizeof why, "no such key is known%s", ls_meant(found ? near : NULL, "").text);
+    if (is_section(project, key))
+        snprintf(why, sizeof why, "a section: expected keys with values, such as %s", near);
+    else
+        snprintf(why, sizeof why, "no such key is known%s", ls_meant(found ? near : NULL, "").text);
     item_add(c, LS_CONVERT_UNKNOWN, key, "", "", why);
 }
 
@@ -303,18 +318,6 @@ static void give_fate(struct convert *c, struct convert_entry *entry)
         convert_drop(c, entry->key, "as it is here");
     else if (rule->kind == LS_RULE_LOSE)
         convert_lose(c, entry->key, rule->lacks, "%s", why);
-}
-
-/* Whether rows lie in that section. */
-static bool is_section(const struct convert_project *project, const char *key)
-{
-    size_t length = strlen(key);
-    char theirs[LS_CONVERT_KEY_BYTES];
-    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
-        for (int i = 0; ls_convert_rule_key(rule, i, theirs); i++)
-            if (strncmp(theirs, key, length) == 0 && theirs[length] == '.')
-                return true;
-    return false;
 }
 
 /* An argument with a variable that the script does not set: a path is left to the reader, and how
@@ -346,7 +349,8 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
     bool automatic = !project->flags && strcmp(entry->text, "auto") == 0 && *ours;
     bool variable =
         project->flags && strchr(entry->text, '$') && *ours && strcmp(ours, "log.tensorboard") != 0;
-    bool empty = entry->kind == CONVERT_EMPTY && is_section(project, entry->key);
+    bool none = entry->kind == CONVERT_EMPTY || entry->kind == CONVERT_NULL;
+    bool empty = none && is_section(project, entry->key);
     if (entry->rule && !off && entry->kind != CONVERT_NULL && !automatic && !variable && !empty)
         return;
     entry->hidden = true;

@@ -341,6 +341,9 @@ CASE(test_unknown_keys_are_refused_with_the_nearest)
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8,\n\"gradient_cliping\": 1}",
                    &strict, "file:2: gradient_cliping", "did you mean gradient_clipping?",
                    "1 key cannot be kept", NULL);
+    expect_refused(
+        LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8, \"optimizer\": \"Adam\"}", &strict,
+        "file:1: optimizer: a section: expected keys with values, such as optimizer.type", NULL);
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"stage\": 2, \"train_batch_size\": 8}", &strict,
                    "did you mean zero_optimization.stage?", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--num-layer 2", &strict, "did you mean --num-layers?",
@@ -371,6 +374,11 @@ CASE(test_losses_are_refused_by_name)
 /* A key that is off changes nothing, and a section that is off neither. */
 CASE(test_what_is_off_is_no_loss)
 {
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"train_batch_size\": 8, \"fp16\": null, \"optimizer\": {\"params\": null},"
+           " \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": null}}",
+           &strict, "zero: 2", "fp16 (line 1): an empty section",
+           "zero_optimization.offload_optimizer (line 1): an empty section", NULL);
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"curriculum_learning\": {\"enabled\": false, \"seed\": 1},"
            " \"zero_optimization\": {\"zero_quantized_weights\": false}}",
