@@ -12,6 +12,7 @@ A line of the file is ``{"prompt": TEXT, "chosen": TEXT, "rejected": TEXT}``. A 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import os
@@ -56,17 +57,18 @@ def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tu
     if isinstance(pairs, (str, os.PathLike)):
         path, found = _keys.path(pairs), []
         try:
-            opened = open(path, encoding="utf-8")
+            opened = open(path, "rb")
         except OSError as error:
             raise IOFailure(f"{path}: {error.strerror}: expected a file of pairs") from None
         with opened as file:
             for number, line in enumerate(file, 1):
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():
                     try:
-                        found.append((f"{path}:{number}", json.loads(line)))
-                    except ValueError as error:
+                        found.append((f"{path}:{number}", json.loads(line.decode())))
+                    except (ValueError, RecursionError) as error:
                         raise DataError(f"{path}:{number}: {error}: expected one JSON object a "
-                                        "line") from None
+                                        "line, in UTF-8") from None
     else:
         path, found = "pairs", [(f"pairs[{i}]", pair)
                                  for i, pair in enumerate(_arrays.listed("pairs", pairs, "dicts"))]
@@ -113,6 +115,10 @@ class DPO(Loop):
             if not isinstance(given, (str, list, tuple)) and not hasattr(given, "shape"):
                 raise DataError(f'{where}: no "{name}": expected a text, or a list of token ids, '
                                 'for each of "prompt", "chosen" and "rejected"')
+            if isinstance(given, (list, tuple)) and any(
+                    isinstance(x, Mapping) and "role" in x for x in given):
+                raise DataError(f'{where}: "{name}" is a list of messages: expected the text that '
+                                "the chat template makes of them")
             ids[name] = (run.encode(given, special_tokens=name == "prompt")
                          if isinstance(given, str) else self._ids(f"{where}: {name}", given))
         end = [] if run.end_of_document is None else [run.end_of_document]

@@ -2,6 +2,7 @@
 themselves in other layouts, beside twins that are broken. With torch and transformers also against
 these (test_rl_torch.py)."""
 
+import codecs
 import json
 import os
 import pathlib
@@ -633,6 +634,10 @@ def test_an_error_of_the_reward_is_its_own(run):
 
 @pytest.mark.parametrize("line, text", [
     ("{", "pairs.jsonl:2: .*expected one JSON object a line"),
+    ("[" * 30000, "pairs.jsonl:2: .*expected one JSON object a line"),
+    (b"\xe9", "pairs.jsonl:2: .*expected one JSON object a line, in UTF-8"),
+    ('{"prompt": "a", "chosen": [{"role": "assistant", "content": "b"}], "rejected": "c"}',
+     '"chosen" is a list of messages'),
     ('{"prompt": "a", "chosen": "b"}', 'pairs.jsonl:2: no "rejected"'),
     ('{"prompt": "a", "chosen": "b", "rejected": 5}', 'no "rejected"'),
     ('{"prompt": "", "chosen": "b", "rejected": "c"}', "expected a prompt"),
@@ -640,7 +645,8 @@ def test_an_error_of_the_reward_is_its_own(run):
 ], ids=str)
 def test_wrong_pairs_are_named(run, tmp_path, line, text):
     path = tmp_path / "pairs.jsonl"
-    path.write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")
+    line = line if isinstance(line, bytes) else line.encode()
+    path.write_bytes(codecs.BOM_UTF8 + json.dumps(PAIRS[0]).encode() + b"\n" + line + b"\n")
     with pytest.raises(ls.DataError, match=text) as error:
         preference.DPO(run, path)
     assert error.value.line == 2
