@@ -76,7 +76,8 @@ int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *er
  * `tools`, `documents` and the members of `chat_template_kwargs` are variables too, as in
  * transformers. *text becomes what the template prints, one part for each stretch that counts or
  * does not; what lies in {% generation %} counts. generation_prompt: ends where the model is to
- * answer. LS_EDATA if the conversation is no such object, or the template fails. */
+ * answer. Of {"prompt": [...], "completion": [...]} the first are the messages. LS_EDATA if the
+ * conversation is no such object, or the template fails. */
 int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t bytes,
                    bool generation_prompt, struct ls_chat_text *text, struct ls_error *error);
 
@@ -88,8 +89,10 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
  * prompt) to the end of its message. A conversation is one text where each turn, rendered with the
  * messages before it, is how the whole begins. Where a template shows earlier turns in another way
  * (without their reasoning, say), each turn is a text of its own: what the model sees when it
- * answers. LS_EDATA if no turn is the assistant's, or a prompt is not how its turn begins, or
- * turns that have to be rendered one by one take too long. */
+ * answers. An answer of "weight": 0 does not count, nor one of `prompt` in {"prompt": [...],
+ * "completion": [...]}, whose messages follow each other. LS_EDATA if no turn is the assistant's,
+ * or a prompt is not how its turn begins, or turns that have to be rendered one by one take too
+ * long, or there are pictures, films or sounds. */
 int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_t bytes,
                      struct ls_chat_text *text, struct ls_error *error);
 

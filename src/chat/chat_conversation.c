@@ -24,6 +24,69 @@ static void message_settle(json_t *message)
     }
 }
 
+int chat_media_refuse(const struct chat_conversation *c, struct ls_error *error)
+{
+    static const char *const words[] = {"image", "video", "audio"};
+    static const char refusal[] = "only text is taken: leave it out, or skip the record";
+    const json_t *message, *part;
+    size_t m, p;
+    for (int w = 0; w < 3; w++) {
+        char several[16];
+        snprintf(several, sizeof several, "%ss", words[w]);
+        const json_t *one = json_object_get(c->object, words[w]);
+        if (json_array_size(json_object_get(c->object, several)) > 0 || (one && !json_is_null(one)))
+            return ls_error_set(error, LS_EDATA, "the record has %s: %s", several, refusal);
+        json_array_foreach(c->messages, m, message)
+        {
+            json_array_foreach(json_object_get(message, "content"), p, part)
+            {
+                const char *type = json_string_value(json_object_get(part, "type"));
+                if (type && strstr(type, words[w]))
+                    return ls_error_set(error, LS_EDATA,
+                                        "message %zu: its content has a part of type %.40s: %s",
+                                        m + 1, type, refusal);
+            }
+        }
+    }
+    return LS_OK;
+}
+
+/* {"prompt": [...], "completion": [...]} are messages too. */
+static void completion_join(struct chat_conversation *c)
+{
+    json_t *prompt = json_object_get(c->object, "prompt");
+    json_t *completion = json_object_get(c->object, "completion");
+    if (c->messages || json_array_size(prompt) == 0 || !json_is_array(completion))
+        return;
+    c->prompt = (int64_t)json_array_size(prompt);
+    json_array_extend(prompt, completion);
+    c->messages = prompt;
+}
+
+/* What to write in place of a record of another form. */
+static int no_messages(const struct chat_conversation *c, struct ls_error *error)
+{
+    const char *key;
+    const json_t *value;
+    char keys[200] = "";
+    json_object_foreach(c->object, key, value) if (strlen(keys) < 100)
+        ls_string_add(keys, sizeof keys, ", ", "\"%.40s\"", key);
+    return ls_error_set(error, LS_EDATA,
+                        "the record has %s: expected {\"messages\": [{\"role\": ..., "
+                        "\"content\": ...}, ...]}",
+                        *keys ? keys : "no keys");
+}
+
+/* "weight", as in OpenAI's files: whether an answer is learned. */
+static int weight_check(const json_t *message, size_t number, struct ls_error *error)
+{
+    const json_t *weight = json_object_get(message, "weight");
+    double value = json_number_value(weight);
+    if (!weight || json_is_null(weight) || (json_is_number(weight) && (value == 0 || value == 1)))
+        return LS_OK;
+    return ls_error_set(error, LS_EDATA, "message %zu: weight: expected 0 or 1", number);
+}
+
 int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *chat,
                            const char *text, size_t bytes, struct ls_error *error)
 {
@@ -46,9 +109,9 @@ int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *ch
                             "no tools: give one for it as a file",
                             chat->with_tools.name);
     c->messages = json_object_get(c->object, "messages");
+    completion_join(c);
     if (!json_is_array(c->messages) || json_array_size(c->messages) == 0)
-        return ls_error_set(error, LS_EDATA,
-                            "expected {\"messages\": [{\"role\": ..., \"content\": ...}, ...]}");
+        return no_messages(c, error);
     size_t i;
     json_t *each;
     json_array_foreach(c->messages, i, each)
@@ -56,6 +119,9 @@ int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *ch
         if (!json_is_string(json_object_get(each, "role")))
             return ls_error_set(error, LS_EDATA,
                                 "message %zu: expected an object with a string \"role\"", i + 1);
+        int status = weight_check(each, i + 1, error);
+        if (status)
+            return status;
         message_settle(each);
     }
     return LS_OK;
@@ -194,8 +260,9 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
     struct chat_conversation c;
     int status = chat_conversation_read(&c, chat, conversation, bytes, error);
     if (!status)
-        status = chat_conversation_render(&c, (int64_t)json_array_size(c.messages),
-                                          generation_prompt, NULL, text, error);
+        status =
+            chat_conversation_render(&c, c.prompt ? c.prompt : (int64_t)json_array_size(c.messages),
+                                     generation_prompt, NULL, text, error);
     chat_conversation_release(&c);
     return status;
 }

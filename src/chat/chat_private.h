@@ -527,6 +527,7 @@ struct chat_conversation {
     const struct ls_chat *chat;
     const struct ls_chat_template *t; /* of chat */
     json_t *object, *messages;
+    int64_t prompt;          /* the first so many messages ask for a completion; 0: none does */
     bool rounded;            /* an integer is too large for int64, and its last digits are lost */
     int64_t steps;           /* of all that was rendered */
     struct chat_arena arena; /* of values, which every rendering has */
@@ -535,6 +536,8 @@ struct chat_conversation {
 /* Call chat_conversation_release whatever this returns. */
 int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *chat,
                            const char *text, size_t bytes, struct ls_error *error);
+/* LS_EDATA if it has pictures, films or sounds: templates of text leave them out without a word. */
+int chat_media_refuse(const struct chat_conversation *c, struct ls_error *error);
 void chat_conversation_release(struct chat_conversation *c);
 /* The first `count` messages as text, and in the same run the texts of fewer that are wanted; NULL:
  * none. */

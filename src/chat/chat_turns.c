@@ -67,10 +67,18 @@ static bool begins_with(const struct turns *turns, const struct piece *piece,
     return true;
 }
 
-static bool answers(const struct chat_conversation *c, int64_t i)
+static bool is_assistants(const struct chat_conversation *c, int64_t i)
 {
     json_t *message = json_array_get(c->messages, (size_t)i);
     return !strcmp(json_string_value(json_object_get(message, "role")), "assistant");
+}
+
+/* Message i is an answer to be learned. */
+static bool answers(const struct chat_conversation *c, int64_t i)
+{
+    json_t *weight = json_object_get(json_array_get(c->messages, (size_t)i), "weight");
+    return is_assistants(c, i) && i >= c->prompt &&
+           !(json_is_number(weight) && json_number_value(weight) == 0);
 }
 
 /* The last prompt, or the whole conversation, and in the same run those of the turns before. */
@@ -212,6 +220,12 @@ static int marked_text(struct chat_conversation *c, int64_t count, struct ls_cha
                        struct ls_error *error)
 {
     bool counts = false;
+    for (int64_t i = 0; i < count; i++)
+        if (is_assistants(c, i) && !answers(c, i))
+            return ls_error_set(error, LS_EDATA,
+                                "message %lld: it is not to be learned, and the template's {%% "
+                                "generation %%} does not tell its text from that of others",
+                                (long long)i + 1);
     int status = chat_conversation_render(c, count, false, NULL, text, error);
     for (int64_t i = 0; i < text->parts_count && !status; i++)
         counts |= text->parts[i].counts;
@@ -233,12 +247,15 @@ int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_
     text->count = 0;
     text->parts_count = 0;
     int status = chat_conversation_read(&c, chat, conversation, bytes, error);
+    if (!status)
+        status = chat_media_refuse(&c, error);
     int64_t count = status ? 0 : (int64_t)json_array_size(c.messages);
     while (count > 0 && !answers(&c, count - 1))
         count--; /* what comes behind the last answer teaches nothing */
     if (!status && count == 0)
         status = ls_error_set(error, LS_EDATA,
-                              "no message has the role \"assistant\": there is nothing to learn");
+                              "no message has the role \"assistant\" and counts: there is nothing "
+                              "to learn");
     if (!status && c.t->marks) {
         status = marked_text(&c, count, text, error);
     } else if (!status) {

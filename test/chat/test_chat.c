@@ -235,6 +235,36 @@ CASE(test_generations)
     }
 }
 
+/* What asks for a completion, and an answer of weight 0, are seen and not learned. */
+CASE(test_what_does_not_count)
+{
+#define SAYS(role, content) "{\"role\": \"" role "\", \"content\": \"" content "\""
+    static const char *const cases[][2] = {
+        {"{\"messages\": [" SAYS("assistant", "a") ", \"weight\": 0}, " SAYS(
+             "user", "b") "}, " SAYS("assistant",
+                                     "c") ", \"weight\": 1}, " SAYS("assistant",
+                                                                    "d") ", \"weight\": 0}]}",
+         "assistant:a;user:b;assistant:[c;]|"},
+        {"{\"prompt\": [" SAYS("assistant", "a") "}, " SAYS(
+             "user", "b") "}], \"completion\": [" SAYS("assistant",
+                                                       "c") "}, " SAYS("user",
+                                                                       "d") "}, " SAYS("assistant",
+                                                                                       "e") "}]}",
+         "assistant:a;user:b;assistant:[c;]user:d;assistant:[e;]|"},
+        {"{\"images\": [], \"image\": null, \"messages\": [" SAYS("assistant", "c") "}]}",
+         "assistant:[c;]|"},
+    };
+    static const char talk[] = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+                               "{% if add_generation_prompt %}assistant:{% endif %}";
+    struct ls_chat *chat = chat_of("x", talk, strlen(talk));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_examples(chat, cases[i][0], LS_OK, cases[i][1]);
+    expect_text(chat, cases[1][0], LS_OK, "assistant:a;user:b;");
+    ls_chat_free(chat);
+}
+
+#define ANSWERED "\"messages\": [" SAYS("assistant", "a") "}]"
+
 CASE(test_bad_conversations)
 {
     static const char *const bad[][3] = {
@@ -245,6 +275,24 @@ CASE(test_bad_conversations)
         {"chatml", "{\"messages\": [1]}", "message 1: expected an object with a string \"role\""},
         {"chatml", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
          "no message has the role \"assistant\""},
+        {"chatml", "{\"conversations\": [], \"id\": 7}",
+         "the record has \"conversations\", \"id\": expected {\"messages\""},
+        {"chatml", "{\"prompt\": [], \"completion\": []}", "\"prompt\", \"completion\": expected"},
+        {"chatml", "{\"images\": [\"a.png\"], " ANSWERED "}", "the record has images: only text"},
+        {"chatml", "{\"audio\": {}, " ANSWERED "}", "the record has audios: only text"},
+        {"chatml",
+         "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+         "\"a\"}, "
+         "{\"type\": \"input_image\"}]}]}",
+         "message 1: its content has a part of type input_image: only text"},
+        {"chatml", "{\"messages\": [" SAYS("assistant", "a") ", \"weight\": 0.5}]}",
+         "message 1: weight: expected 0 or 1"},
+        {"chatml", "{\"messages\": [" SAYS("assistant", "a") ", \"weight\": 0}]}",
+         "no message has the role \"assistant\" and counts"},
+        {"marked",
+         "{\"messages\": [" SAYS("assistant", "a") ", \"weight\": 0}, " SAYS("assistant",
+                                                                             "b") "}]}",
+         "message 1: it is not to be learned, and the template's {% generation %}"},
         {"chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": 1}]}",
          "+ cannot be used between two values, integer and string"},
         {"llama2",
