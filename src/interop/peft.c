@@ -155,12 +155,16 @@ static int targets_text(const struct interop_keys *keys, char *text, size_t byte
 /* rsLoRA (Kalajdzievski 2023) counts adapters alpha / sqrt(rank) times. */
 static int keys_set(struct interop_keys *keys, const struct ls_log *log)
 {
-    const json_t *d = keys->description;
+    const json_t *d = keys->description, *scaled = json_object_get(d, "use_rslora");
     char text[LS_CONFIG_TEXT_BYTES];
     double rank = json_number_value(json_object_get(d, "r"));
     double alpha = json_number_value(json_object_get(d, "lora_alpha"));
     double dropout = json_number_value(json_object_get(d, "lora_dropout"));
-    if (json_is_true(json_object_get(d, "use_rslora")))
+    if (scaled && !json_is_boolean(scaled) && !json_is_null(scaled))
+        return ls_error_set(keys->error, LS_ECONFIG,
+                            "%.300s: use_rslora = %s: expected true or false", keys->name,
+                            interop_json_text(scaled).text);
+    if (json_is_true(scaled))
         alpha *= sqrt(rank);
     if (!(rank >= 1) || !(alpha > 0))
         return ls_error_set(keys->error, LS_ECONFIG,

@@ -302,6 +302,8 @@ CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
         {"target_modules", "[\"q_proj\", 3]", "has no matrix \"?\""},
         {"target_modules", "[\"q_proj\", \"lm_head\"]", "has no matrix \"lm_head\": expected all"},
         {"use_dora", "true", "use_dora = true: such adapters are not supported"},
+        {"use_rslora", "1", "use_rslora = 1: expected true or false"},
+        {"use_rslora", "\"true\"", "use_rslora = \"true\": expected true or false"},
         {"bias", "\"lora_only\"", "bias = \"lora_only\""},
         {"modules_to_save", "[\"lm_head\"]", "modules_to_save = "},
         {"rank_pattern", "{\"q_proj\": 8}", "rank_pattern = "},
