@@ -1,7 +1,8 @@
 /* Lockstep under Slurm: srun, a batch script that Slurm signals ahead of its time limit and that
- * asks to be queued again, and a batch script without srun. The cluster is this machine: private
- * daemons with ports, key, socket, folders and numbers of jobs of their own, which end with this
- * program. Slurm's signal comes after a minute at the soonest: CHECK=all alone waits for it. */
+ * asks to be queued again, and a batch script without srun. The cluster is this machine, as two
+ * nodes: private daemons with ports, key, socket, folders and numbers of jobs of their own, which
+ * end with this program. Slurm's signal comes after a minute at the soonest: CHECK=all alone waits
+ * for it. */
 /* check: network waits disk */
 #include "../cmd/run_program.h"
 #include "../launch/launched.h"
@@ -30,7 +31,8 @@
     "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
     "optim.decay_steps=1000 log.tensorboard=false log.progress=plain "
 
-enum { DAEMONS = 3 };
+enum { NODES = 2, DAEMONS = 2 + NODES };
+static const char *const nodes[NODES] = {"node", "weak"};
 
 static char *directory;
 static char program[PATH_MAX];
@@ -91,19 +93,23 @@ static void files_write(void)
     int length = snprintf(
         text, sizeof text,
         "ClusterName=lockstep\nSlurmctldHost=%s(127.0.0.1)\nSlurmUser=root\nSlurmctldPort=%d\n"
-        "SlurmdPort=%d\nAuthType=auth/munge\nAuthInfo=socket=%s/munge.sock\n"
-        "StateSaveLocation=%s\nSlurmdSpoolDir=%s/spool\nSlurmctldPidFile=%s/slurmctld.pid\n"
-        "SlurmdPidFile=%s/slurmd.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+        "AuthType=auth/munge\nAuthInfo=socket=%s/munge.sock\n"
+        "TmpFS=%s/%%n\nStateSaveLocation=%s\nSlurmdSpoolDir=%s/spool.%%n\nSlurmctldPidFile=%s/"
+        "slurmctld.pid\n"
+        "SlurmdPidFile=%s/slurmd.%%n.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
         "FirstJobId=%d\n" /* Open MPI and PMIx name files in /tmp and /dev/shm by it */
         "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none\n"
         "SelectType=select/cons_tres\nMpiDefault=none\nReturnToService=2\nKillWait=65000\n"
-        "NodeName=node NodeHostname=%s NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN\n"
-        "PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:4 State=UP\n",
-        host, free_port(), free_port(), directory, directory, directory, directory, directory,
-        1 + 16 * (int)(getpid() % 1000000), host);
+        "NodeName=node NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=2 State=UNKNOWN\n"
+        "NodeName=weak NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=2 State=UNKNOWN\n"
+        "PartitionName=all Nodes=node Default=YES OverSubscribe=FORCE:4 State=UP\n"
+        "PartitionName=both Nodes=ALL OverSubscribe=FORCE:4 State=UP\n",
+        host, free_port(), directory, directory, directory, directory, directory, directory,
+        1 + 16 * (int)(getpid() % 1000000), host, free_port(), host, free_port());
     assert_in_range(length, 1, sizeof text - 1);
     scratch_write(scratch_path(directory, "slurm.conf"), text, (size_t)length);
-    assert_int_equal(mkdir(scratch_path(directory, "spool"), 0755), 0);
+    for (int i = 0; i < NODES; i++) /* PMIx has a folder of its own for each step of a node */
+        assert_int_equal(mkdir(scratch_path(directory, nodes[i]), 0755), 0);
 }
 
 /* Runs in the foreground, and dies with this program. Keeps the true time under `prove-check.sh
@@ -145,8 +151,10 @@ static const char *cluster_up(void)
     while (runs(daemons[0]) && access(scratch_path(directory, "munge.sock"), F_OK))
         await_pause();
     daemons[1] = daemon_start("slurmctld", "slurmctld -D");
-    daemons[2] = daemon_start("slurmd", "slurmd -D");
-    while (run("sinfo --noheader --format=%T | grep -qx idle") != 0) {
+    daemons[2] = daemon_start("slurmd", "slurmd -D -N node");
+    daemons[3] = daemon_start("slurmd_weak", "slurmd -D -N weak");
+    while (run("sinfo --noheader --Node --partition=both --format=%T | uniq -c | grep -qx ' *2 "
+               "idle'") != 0) {
         for (int i = 0; i < DAEMONS; i++)
             if (!runs(daemons[i]))
                 return "a daemon of Slurm ended as it began";
@@ -375,6 +383,34 @@ static void test_a_launched_job(void **state)
     launched_expect_same(directory, "launched");
 }
 
+/* An administrator sets a node DOWN under a job, which goes on on the other one. */
+static void test_a_node_that_is_set_down(void **state)
+{
+    char text[2048];
+    cluster_or_skip();
+    int length = snprintf(text, sizeof text,
+                          "#!/bin/sh\n"
+                          "#SBATCH --partition=both --nodes=2 --ntasks=2 --no-kill --time=10 "
+                          "--output=down.txt\n"
+                          "echo $$ > launcher.txt\n"
+                          "export OMPI_MCA_btl_tcp_if_include=lo\n"
+                          "exec '%s' launch " LAUNCHED_KEYS
+                          "parallel.dp=2 train.out=down train.steps=1000000 train.save_every=4\n",
+                          program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "down.sh"), text, (size_t)length);
+    assert_int_equal(run("sbatch --parsable down.sh > job.txt"), 0);
+    await_words("down/metrics.jsonl", "\"step\": 6,");
+    assert_int_equal(run("scontrol update nodename=weak state=DOWN reason=test"), 0);
+    await_words("down/events.jsonl", "\"going_on\"");
+    assert_int_equal(run("kill -TERM $(cat launcher.txt)"), 0);
+    await_words("down/events.jsonl", "\"stopped\"");
+    assert_int_equal(launched_events(directory, "down", "host_lost", "\"weak\""), 1);
+    assert_int_equal(launched_events(directory, "down", "start", "\"hosts\": \"node:1\""), 1);
+    assert_int_equal(launched_events(directory, "down", "going_on", "\"from\": 0,"), 0);
+    launched_expect_same(directory, "down");
+}
+
 /* Neither srun nor Slurm sees that all ranks are stopped. */
 static void test_a_launched_job_that_is_stopped(void **state)
 {
@@ -491,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_a_launched_job_that_is_cancelled),
         cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
+        cmocka_unit_test(test_a_node_that_is_set_down),
         cmocka_unit_test(test_a_launched_job_that_is_stopped),
         cmocka_unit_test(test_the_end_of_an_allocation),
         cmocka_unit_test(test_a_batch_job_is_signalled_and_queued_again),
