@@ -103,7 +103,7 @@ static int verify_one(struct verified *verified, const char *directory, struct l
         bool gone = access(directory, F_OK) != 0 && errno == ENOENT;
         if (gone || status != LS_ECKPT) {
             ls_checkpoint_close(checkpoint);
-            return gone ? LS_OK : ls_error_set(error, status, "%s", found.text);
+            return gone ? LS_OK : ls_error_copy(error, status, &found);
         }
     }
     if (status) {

@@ -193,7 +193,7 @@ static int verify_one(void *user, const char *store, struct ls_error *error)
     int status = ls_store_verify(store, v->tokenizer, v->stop, &check, &found);
     ls_meter_clear();
     if (status == LS_ESTOPPED || status == LS_ENOMEM)
-        return ls_error_set(error, status, "%s", found.text);
+        return ls_error_copy(error, status, &found);
     if (status)
         cmd_print("%s  %s: %s\n", status == LS_EDATA ? "DAMAGED" : "FAILED ", store, found.text);
     else

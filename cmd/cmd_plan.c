@@ -48,8 +48,8 @@ static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
 static bool recipe_text(const struct ls_config *config, const struct ls_search_plan *plan,
                         char *text, size_t bytes)
 {
-    const char *cp = strstr(plan->keys, "parallel.cp=");
-    long tiles = cp ? atol(cp + strlen("parallel.cp=")) : 1;
+    struct ls_config planned = *config;
+    long tiles = ls_search_apply(plan, &planned, NULL) ? 1 : (long)planned.parallel.cp;
     bool leaves = config->numerics.leaf_sequences > 1 &&
                   ls_config_is_given(config, "numerics.leaf_sequences");
     snprintf(text, bytes, "numerics.seq_tiles=%ld%s", tiles,

@@ -352,7 +352,7 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
                               "it does not fit on this machine: training would be refused here");
 }
 
-int cmd_train(const struct cmd_args *args, struct ls_error *error)
+static int train(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_config config;
     if (cmd_args_given(args, "--help-config")) {
@@ -386,9 +386,15 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     ls_heartbeat_stop(job.heart);
     ls_launch_segments_leave();
     line_end(&job.progress);
-    if (ls_mpi_survives())
-        ls_launch_code_write(config.train.out, ls_exit_code(status));
+    ls_launch_end_tell(status, false, error);
     ranks_end(status, error);
     planned_run_close(&job.progress.planned);
+    return status;
+}
+
+int cmd_train(const struct cmd_args *args, struct ls_error *error)
+{
+    int status = train(args, error);
+    ls_launch_end_tell(status, false, error);
     return status;
 }

@@ -3,7 +3,7 @@
 #include "cmd.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/train/members.h>
+#include <lockstep/launch.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +60,10 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
     if (status == LS_ECOMM) {
         /* Others live on without a rank that died, and are not to be ended. */
         bool lives = ls_mpi_survives() && ls_comm_lost(world, 0, ls_comm_size(world)) >= 0;
-        fprintf(stderr, "%s%d: %s\n", lives ? LS_MEMBERS_LIVES : LS_COMM_GIVES_UP,
-                ls_comm_rank(world), error->text);
+        ls_launch_end_tell(status, lives, error);
+        fprintf(stderr, "lockstep: %s%d: %s\n",
+                lives ? "a job without all of its ranks: " : "rank ", ls_comm_rank(world),
+                error->text);
         if (!lives)
             operations_print(world);
         fflush(stdout);
@@ -103,8 +105,8 @@ static int thread_body(struct ls_comm *world, void *user, struct ls_error *error
 static void told_print(const struct thread_run *run, int ranks, const struct ls_error *told)
 {
     for (int i = 0; i < ranks; i++)
-        if (run->errors[i].code && atoi(told->text + strcspn(told->text, "0123456789")) != i)
-            fprintf(stderr, LS_COMM_GIVES_UP "%d: %s\n", i, run->errors[i].text);
+        if (run->errors[i].code && told->number != 1 + i)
+            fprintf(stderr, "lockstep: rank %d: %s\n", i, run->errors[i].text);
 }
 
 int ranks_run(const struct ls_config *config, ranks_body *body, void *user, struct ls_error *error)

@@ -41,15 +41,33 @@ enum ls_status {
     LS_EBUSY = -13,    /* another process writes there */
 };
 
+/* What programs around this one make of an error, beside its code. */
+enum ls_error_cause {
+    LS_CAUSE_OTHER,
+    LS_CAUSE_LATE,     /* a wait for other ranks timed out */
+    LS_CAUSE_LATE_ONE, /* so it did, and one rank alone is late */
+    LS_CAUSE_KEPT,     /* another rank has ended, and what this one's worker did is kept */
+    LS_CAUSE_FAULTY,   /* memory or arithmetic of a machine is faulty */
+};
+
 /* What went wrong: where, what was expected, what to do. Owned by the caller; text is always a
- * terminated string. Initialise with {0}. */
+ * terminated string. Initialise with {0}. It is plain bytes, and may be copied between processes.
+ *
+ * Behind the text are its parts, so that nobody has to find them in it; 0 and "" where there is
+ * none. ls_error_set forgets them; ls_error_prefix and ls_error_suffix keep them. */
+enum { LS_ERROR_KEY_BYTES = 64 };
 struct ls_error {
     int code;
     char text[1024];
-    /* Of the configuration's errors "PLACE: KEY = VALUE: REASON"; of others NULL and 0. */
-    const char *key; /* that is refused; valid for the life of the program */
-    int reason;      /* where REASON begins in text */
-    int unfiled;     /* where what follows PLACE begins, if that is no file: "command line: " */
+    /* Of the configuration's errors, "PLACE: KEY = VALUE: REASON". */
+    char key[LS_ERROR_KEY_BYTES]; /* that is refused */
+    int reason;                   /* where REASON begins in text */
+    int unfiled; /* where what follows PLACE begins, if that is no file: "command line: " */
+    int file, file_bytes;          /* FILE of "FILE:LINE: ": where it begins in text */
+    int64_t line;                  /* from 1 */
+    int number;                    /* 1 + the rank whose error it is, where ranks are threads */
+    int cause;                     /* enum ls_error_cause */
+    char host[LS_ERROR_KEY_BYTES]; /* of a cause that lies with one, if it is known */
 };
 
 /* Fills *error (NULL is allowed) and returns code. The text replaces an earlier one. It becomes one
@@ -57,7 +75,12 @@ struct ls_error {
  * passwords and the queries of URLs. */
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same for the value of a configuration's key: "KEY = VALUE: " and the format's text. */
+/* The same of a line of a file, as ls_error_at says. */
+int ls_error_line(struct ls_error *error, int code, const char *file, int64_t line,
+                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Becomes that error with its parts, and that code. */
+int ls_error_copy(struct ls_error *error, int code, const struct ls_error *from);
+/* As ls_error_set for the value of a configuration's key: "KEY = VALUE: " and the format's text. */
 int ls_error_refuse(struct ls_error *error, int code, const char *key, const char *value,
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* LS_ENOMEM with the text "no memory " and the format's: "for %d ranks", "to read a corpus". */
@@ -70,6 +93,18 @@ int ls_error_prefix(struct ls_error *error, const char *format, ...)
 /* The same behind the text that is there, which is cut to make room. */
 int ls_error_suffix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Puts "FILE:LINE: " before the text, or "FILE:LINE:COLUMN: " (column 0: none), of 200 bytes of the
+ * name; returns error's code. */
+int ls_error_at(struct ls_error *error, const char *file, int64_t line, int64_t column);
+/* Says that the text is about that key of a configuration, and where its reason begins. */
+int ls_error_about(struct ls_error *error, const char *key, size_t reason);
+/* Says the cause, and whose host it is ("": not known). */
+int ls_error_blame(struct ls_error *error, enum ls_error_cause cause, const char *host);
+/* The line, and file[bytes] (NULL is allowed) = the file that the error is about; 0 and "" if it is
+ * about none. */
+int64_t ls_error_place(const struct ls_error *error, char *file, size_t bytes);
+/* Without a place that is no file, for who gave no command line. */
+void ls_error_unplace(struct ls_error *error);
 /* As ls_error_set for a failed system call: picks LS_ENOSPC, LS_ENOMEM or LS_EIO from errno_value
  * and appends strerror. */
 int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)

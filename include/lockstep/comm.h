@@ -131,6 +131,8 @@ struct ls_rank_text {
     char text[112];
 };
 struct ls_rank_text ls_comm_rank_text(const struct ls_comm *comm, int world_rank);
+/* Its host, if there are several; else "". */
+const char *ls_comm_rank_host(const struct ls_comm *comm, int world_rank);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
 /* Logically collective, with nothing pending. Whether the ranks of the group agree on each
@@ -159,12 +161,6 @@ int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error 
  * a neighbour answers for one that is stopped. Where the late rank itself waits for another, the
  * text follows that to its end. In the good case this sends nothing and costs less than 0.1 us an
  * operation. */
-
-/* What `lockstep launch` looks for: how the line begins with which a rank gives up and ends its job
- * (its number follows), and what is in it after a timeout, if one rank alone is late. */
-#define LS_COMM_GIVES_UP  "lockstep: rank "
-#define LS_COMM_TIMED_OUT "timed out after "
-#define LS_COMM_LATE      "; late is"
 
 /* Local. A wait of comm may last that long without anything moving on it and without progress of
  * those that it waits for; 0, as at first: for ever. Progress is an operation called or ended in

@@ -55,9 +55,11 @@ void ls_launch_segments_enter(const char *run);
 /* After MPI has ended: the last rank of a machine removes it. */
 void ls_launch_segments_leave(void);
 
-/* Of a rank of a launched job that lives on when another one dies, as it ends: mpirun ends with 0
- * whatever its ranks ended with. Into RUN/exit-code: the first code that is not 0, else 0. */
-void ls_launch_code_write(const char *run, int code);
+/* Of a rank of a launched job, as it ends: hands the launcher the status, and the error's parts, in
+ * a line of JSON on stderr that nobody else sees. Only the first call counts. lives: another rank
+ * has ended, and this one ends by itself; otherwise after LS_ECOMM no rank can go on. Without a
+ * launcher, nothing. */
+void ls_launch_end_tell(int status, bool lives, const struct ls_error *error);
 
 /* ---- where a run stands ---------------------------------------------------------------------- */
 

@@ -44,7 +44,8 @@ def nested(keys: Keys) -> Dict[str, Any]:
             raise ConfigError(f"{key}: expected a key such as 'train.steps', or a group of keys")
         inner = out.setdefault(group, {})
         if name in inner:
-            raise ConfigError(f"{key}: given twice, by itself and in a group: expected one of them")
+            raise ConfigError(f"{key}: given twice, by itself and in a group: expected one of them",
+                              key)
         inner[name] = value
     return out
 

@@ -24,9 +24,21 @@ WAITS, EVENT = 1, 2
 INTERRUPTED = ("generate", "logprobs", "score", "evaluate")  # orders that Ctrl-C ends
 
 
-class _Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024), ("key", ctypes.c_char_p),
-                ("reason", ctypes.c_int), ("unfiled", ctypes.c_int)]
+class Error(ctypes.Structure):
+    """``struct ls_error`` of lockstep/base.h."""
+
+    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024),
+                ("key", ctypes.c_char * 64), ("reason", ctypes.c_int), ("unfiled", ctypes.c_int),
+                ("file", ctypes.c_int), ("file_bytes", ctypes.c_int), ("line", ctypes.c_int64),
+                ("number", ctypes.c_int), ("cause", ctypes.c_int), ("host", ctypes.c_char * 64)]
+
+    def raised(self, status: int) -> errors.LockstepError:
+        """The exception that a call with this status raises."""
+        file = ctypes.create_string_buffer(1024)
+        line = library().ls_error_place(ctypes.byref(self), file, len(file))
+        text, key, name = (part.decode("utf-8", "replace")
+                           for part in (self.text, self.key, file.value))
+        return errors.from_status(status, text, key or None, name or None, line or None)
 
 
 class Array(ctypes.Structure):
@@ -69,7 +81,7 @@ def library() -> ctypes.CDLL:
     with _library_lock:
         if _library is None:
             lib = _load()
-            pointer, error = ctypes.c_void_p, ctypes.POINTER(_Error)
+            pointer, error = ctypes.c_void_p, ctypes.POINTER(Error)
             text, number = ctypes.c_char_p, ctypes.c_int
             arrays = ctypes.POINTER(Array)
             prototypes: Dict[str, Tuple[Any, List[Any]]] = {
@@ -84,6 +96,7 @@ def library() -> ctypes.CDLL:
                 "ls_session_unview": (None, [pointer, text]),
                 "ls_session_leave": (None, []),
                 "ls_session_part": (ctypes.c_bool, [text, ctypes.c_bool]),
+                "ls_error_place": (ctypes.c_int64, [error, text, ctypes.c_size_t]),
                 "ls_version": (text, []),
             }
             for name, (result, arguments) in prototypes.items():
@@ -152,11 +165,11 @@ class Session:
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
-        error = _Error()
+        error = Error()
         self._pid = os.getpid()
         status = library().ls_session_new(ctypes.byref(self._handle), ctypes.byref(error))
         if status:
-            raise errors.from_status(status, error.text.decode())
+            raise error.raised(status)
         self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
         self.unviewed: List[str] = []
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
@@ -184,7 +197,7 @@ class Session:
 
     def _carry_out(self, verb: str, order: Sequence[Any]) -> None:
         """Hands an order over, and waits until it is over."""
-        lib, error, event = library(), _Error(), ctypes.c_char_p()
+        lib, error, event = library(), Error(), ctypes.c_char_p()
         asked, turn = False, WAITS
         interrupt: Optional[BaseException] = None
         while turn in (WAITS, EVENT):
@@ -207,7 +220,7 @@ class Session:
                 interrupt = interrupt or raised
         failure: Optional[errors.LockstepError] = None
         if turn:
-            failure = errors.from_status(turn, error.text.decode("utf-8", "replace"))
+            failure = error.raised(turn)
         try:
             if interrupt is not None:
                 raise interrupt from failure

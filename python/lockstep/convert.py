@@ -77,7 +77,7 @@ def _convert(project: str, source: Dict[str, Any], keys: Optional[_keys.Keys], r
     except errors.ConfigError as error:
         # Its text names one key; the others are here.
         found = [Item(**item) for item in _tools.answer(session).get("items", [])]
-        refused = ConvertError(str(error))
+        refused = ConvertError(str(error), error.key, error.file, error.line)
         refused.items = [item for item in found if item.fate in ("lost", "unknown")]
         raise refused from None
 

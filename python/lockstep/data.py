@@ -97,10 +97,10 @@ def _function(name: str) -> Any:
 
 def _call(name: str, *arguments: Any) -> None:
     """A function that returns a status, with its error last."""
-    error = _lib._Error()
+    error = _lib.Error()
     status = _function(name)(*arguments, ctypes.byref(error))
     if status:
-        raise errors.from_status(status, error.text.decode("utf-8", "replace"))
+        raise error.raised(status)
 
 
 class _Handle:

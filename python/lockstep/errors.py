@@ -1,12 +1,12 @@
 """Errors of the library, with the text that it gives.
 
 Every error is a :class:`LockstepError`. Its text says where it is, what was expected and what to
-do. Where the text names a key of a configuration or a file, so do ``key``, ``file`` and ``line``.
+do. If it is about a key of a configuration, or a line of a file, ``key``, ``file`` and ``line`` say
+which.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Dict, Optional, Type
 
 
@@ -16,23 +16,16 @@ class LockstepError(Exception):
     Attributes:
         code: the library's status, such as ``-2``.
         key: the configuration's key that is wrong, such as ``"optim.lr"``, or None.
-        file: the file that is wrong, or None.
+        file: the file of which a line is wrong, or None.
         line: its line, from 1, or None.
     """
 
     code = 0
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, key: Optional[str] = None, file: Optional[str] = None,
+                 line: Optional[int] = None) -> None:
         super().__init__(text)
-        self.key: Optional[str] = None
-        self.file: Optional[str] = None
-        self.line: Optional[int] = None
-        place = re.match(r"([^\s:=]+):(\d+)(?::\d+)?: ", text)
-        if place:
-            self.file, self.line = place.group(1), int(place.group(2))
-        key = re.search(r"(?:^|: )([a-z][a-z0-9_]*\.[a-z0-9_.]+)(?: = | is not set|: )", text)
-        if key:
-            self.key = key.group(1)
+        self.key, self.file, self.line = key, file, line
 
 
 class ArgumentError(LockstepError, ValueError):
@@ -110,6 +103,7 @@ for _code, _class in _BY_CODE.items():
     _class.code = _code
 
 
-def from_status(code: int, text: str) -> LockstepError:
+def from_status(code: int, text: str, key: Optional[str] = None, file: Optional[str] = None,
+                line: Optional[int] = None) -> LockstepError:
     """The exception of a status of the library."""
-    return _BY_CODE.get(code, LockstepError)(text)
+    return _BY_CODE.get(code, LockstepError)(text, key, file, line)

@@ -23,7 +23,7 @@ import numpy as np
 
 from . import _arrays, _keys
 from ._loop import Loop, order, trains
-from .errors import ArgumentError, DataError, IOFailure
+from .errors import ArgumentError, DataError, IOFailure, LockstepError
 from .training import Run
 
 
@@ -52,10 +52,12 @@ def preference_loss(logp: Any, reference: Any, beta: float) -> Tuple[Any, Any]:
     return margins, np.stack([slope, -slope], axis=1)
 
 
-def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tuple[str, Any]]:
-    """(where, {"prompt", "chosen", "rejected"}) of each pair."""
+def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]
+                ) -> List[Tuple[str, Optional[Tuple[str, int]], Any]]:
+    """(where, its file and line, {"prompt", "chosen", "rejected"}) of each pair."""
+    found: List[Tuple[str, Optional[Tuple[str, int]], Any]] = []
     if isinstance(pairs, (str, os.PathLike)):
-        path, found = _keys.path(pairs), []
+        path = _keys.path(pairs)
         try:
             opened = open(path, "rb")
         except OSError as error:
@@ -65,13 +67,15 @@ def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tu
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line.strip():
                     try:
-                        found.append((f"{path}:{number}", json.loads(line.decode())))
+                        found.append((f"{path}:{number}", (path, number),
+                                      json.loads(line.decode())))
                     except (ValueError, RecursionError) as error:
                         raise DataError(f"{path}:{number}: {error}: expected one JSON object a "
-                                        "line, in UTF-8") from None
+                                        "line, in UTF-8", file=path, line=number) from None
     else:
-        path, found = "pairs", [(f"pairs[{i}]", pair)
-                                 for i, pair in enumerate(_arrays.listed("pairs", pairs, "dicts"))]
+        path = "pairs"
+        found = [(f"pairs[{i}]", None, pair)
+                 for i, pair in enumerate(_arrays.listed("pairs", pairs, "dicts"))]
     if not found:
         raise DataError(f"{path} holds no pairs: expected at least one")
     return found
@@ -98,7 +102,14 @@ class DPO(Loop):
         _arrays.positive("beta", beta)
         super().__init__(run, seed, reference)
         self.beta = beta
-        self._texts = [self._encoded(where, pair) for where, pair in _pairs_read(pairs)]
+        self._texts = []
+        for where, place, pair in _pairs_read(pairs):
+            try:
+                self._texts.append(self._encoded(where, pair))
+            except LockstepError as error:
+                if place:
+                    error.file, error.line = place
+                raise
         self._saved = os.path.join(run.out, "preference.npz")
         self._before = self._kept() if reference is None else None
 

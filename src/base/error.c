@@ -42,10 +42,18 @@ static void error_write(struct ls_error *error, int code, const char *format, va
     char text[sizeof error->text];
     vsnprintf(text, sizeof text, format, args);
     secrets_hide(text);
+    *error = (struct ls_error){.code = code};
     ls_escape(text, strlen(text), "", error->text, sizeof error->text);
-    error->code = code;
-    error->key = NULL;
-    error->reason = error->unfiled = 0;
+}
+
+/* The parts of an error whose text is so many bytes further behind now. */
+static void parts_take(struct ls_error *error, const struct ls_error *from, int shift)
+{
+    struct ls_error taken = *from;
+    memcpy(taken.text, error->text, sizeof taken.text);
+    taken.reason += taken.key[0] ? shift : 0;
+    taken.file += taken.line ? shift : 0;
+    *error = taken;
 }
 
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
@@ -54,6 +62,26 @@ int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     va_start(args, format);
     error_write(error, code, format, args);
     va_end(args);
+    return code;
+}
+
+int ls_error_line(struct ls_error *error, int code, const char *file, int64_t line,
+                  const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_write(error, code, format, args);
+    va_end(args);
+    ls_error_at(error, file, line, 0);
+    return code;
+}
+
+int ls_error_copy(struct ls_error *error, int code, const struct ls_error *from)
+{
+    if (error && error != from)
+        *error = *from;
+    if (error)
+        error->code = code;
     return code;
 }
 
@@ -67,9 +95,7 @@ int ls_error_refuse(struct ls_error *error, int code, const char *key, const cha
     ls_error_set(error, code, "%s = %.200s: ", key, value);
     int begins = (int)strlen(error->text);
     ls_error_set(error, code, "%s%s", error->text, reason);
-    error->key = key;
-    error->reason = begins;
-    return code;
+    return ls_error_about(error, key, (size_t)begins);
 }
 
 int ls_no_memory(struct ls_error *error, const char *format, ...)
@@ -91,8 +117,8 @@ int ls_error_prefix(struct ls_error *error, const char *format, ...)
     ls_error_set(error, before.code, "%.400s: ", prefix);
     int shift = (int)strlen(error->text);
     ls_error_set(error, before.code, "%s%s", error->text, before.text);
-    error->key = before.key;
-    error->reason = before.key ? before.reason + shift : 0;
+    before.unfiled = 0;
+    parts_take(error, &before, shift);
     return before.code;
 }
 
@@ -105,10 +131,60 @@ int ls_error_suffix(struct ls_error *error, const char *format, ...)
     LS_FORMAT(suffix, format);
     ls_error_set(error, before.code, "%.*s%s", (int)(sizeof error->text - 1 - strlen(suffix)),
                  before.text, suffix);
-    error->key = before.key;
-    error->reason = before.reason;
-    error->unfiled = before.unfiled;
+    parts_take(error, &before, 0);
     return before.code;
+}
+
+int ls_error_at(struct ls_error *error, const char *file, int64_t line, int64_t column)
+{
+    char place[48] = "";
+    if (!error)
+        return LS_EINVAL;
+    if (column > 0)
+        snprintf(place, sizeof place, ":%lld", (long long)column);
+    size_t before = strlen(error->text);
+    ls_error_prefix(error, "%.200s:%lld%s", file, (long long)line, place);
+    size_t shift = strlen(error->text) - before;
+    char number[48];
+    int behind = snprintf(number, sizeof number, ":%lld%s: ", (long long)line, place);
+    error->file = 0;
+    error->file_bytes = (int)shift - behind;
+    error->line = line;
+    return error->code;
+}
+
+int ls_error_about(struct ls_error *error, const char *key, size_t reason)
+{
+    if (!error)
+        return LS_EINVAL;
+    snprintf(error->key, sizeof error->key, "%s", key);
+    error->reason = (int)reason;
+    return error->code;
+}
+
+int ls_error_blame(struct ls_error *error, enum ls_error_cause cause, const char *host)
+{
+    if (!error)
+        return LS_EINVAL;
+    error->cause = (int)cause;
+    snprintf(error->host, sizeof error->host, "%s", host);
+    return error->code;
+}
+
+int64_t ls_error_place(const struct ls_error *error, char *file, size_t bytes)
+{
+    if (file)
+        snprintf(file, bytes, "%.*s", error->file_bytes, error->text + error->file);
+    return error->line;
+}
+
+void ls_error_unplace(struct ls_error *error)
+{
+    size_t gone = (size_t)error->unfiled;
+    memmove(error->text, error->text + gone, strlen(error->text + gone) + 1);
+    error->reason -= error->key[0] ? (int)gone : 0;
+    error->file -= error->line ? (int)gone : 0;
+    error->unfiled = 0;
 }
 
 int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)

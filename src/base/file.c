@@ -365,7 +365,7 @@ int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error)
         file_publish(file);
     int status = file->error.code;
     if (status)
-        ls_error_set(error, status, "%s", file->error.text);
+        ls_error_copy(error, status, &file->error);
     ls_atomic_file_abort(file);
     return status;
 }
@@ -376,7 +376,7 @@ int ls_memory_file_take(struct ls_atomic_file *file, int *fd, struct ls_error *e
     int status = file->error.code ? file->error.code : file_flush(file);
     *fd = -1;
     if (status) {
-        ls_error_set(error, status, "%s", file->error.text);
+        ls_error_copy(error, status, &file->error);
     } else {
         *fd = file->fd;
         file->fd = -1;

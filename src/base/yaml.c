@@ -6,8 +6,9 @@
 
 int ls_yaml_fail(struct ls_yaml *yaml, struct ls_yaml_place at, const char *what)
 {
-    return ls_error_set(yaml->error, LS_ECONFIG, "%.200s:%d:%d: %s", yaml->name, at.line, at.column,
-                        what);
+    ls_error_set(yaml->error, LS_ECONFIG, "%s", what);
+    ls_error_at(yaml->error, yaml->name, at.line, at.column);
+    return LS_ECONFIG;
 }
 
 int ls_yaml_open(struct ls_yaml *yaml, const char *name, const char *text, size_t bytes,

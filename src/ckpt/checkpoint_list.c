@@ -96,7 +96,7 @@ static int find_once(struct ckpt_opened **out, const char *run_directory, int64_
             *newest = newest->code ? *newest : damage;
         } else if (code) { /* it may be whole: an older one is not taken in its place */
             list_free(entries, count);
-            return ls_error_set(error, code, "%s", damage.text);
+            return ls_error_copy(error, code, &damage);
         }
     }
     list_free(entries, count);
@@ -144,10 +144,10 @@ int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
     ckpt_opened_free(opened);
     *checkpoint = NULL;
     if (!run[0])
-        return ls_error_set(error, damage->code, "%s", damage->text);
+        return ls_error_copy(error, damage->code, damage);
     if (gone) { /* a run that goes on removed it, and has newer ones */
         int found = ls_checkpoint_find_latest(checkpoint, run, log, error);
-        return found || *checkpoint ? found : ls_error_set(error, damage->code, "%s", damage->text);
+        return found || *checkpoint ? found : ls_error_copy(error, damage->code, damage);
     }
     ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", damage->text);
     return find(checkpoint, run, step, &newest, log, error);

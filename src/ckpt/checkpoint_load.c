@@ -54,7 +54,7 @@ int ls_checkpoint_load(struct ls_checkpoint **checkpoint, struct ls_comm *comm, 
         int64_t damaged = (*checkpoint)->damaged;
         int failed = most(comm, &damaged, error);
         if (failed || !damaged)
-            return failed ? failed : ls_error_set(error, status, "%s", why.text);
+            return failed ? failed : ls_error_copy(error, status, &why);
         status = ckpt_older(checkpoint, &why, log, error);
     }
 }

@@ -113,7 +113,7 @@ static int file_find(struct ckpt_file *file, const char *const *folders, int cou
                          (unsigned long long)size, described, (unsigned long long)file->size);
         first = i == 0 ? here : first;
     }
-    return ls_error_set(error, first.code, "%s", first.text);
+    return ls_error_copy(error, first.code, &first);
 }
 
 static int read_files(struct ckpt_opened *opened, const struct ckpt_version *of, const char *path,

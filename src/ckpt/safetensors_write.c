@@ -261,7 +261,7 @@ int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const voi
                             "%s: tensor %.200s was declared with %zu bytes, it gets %zu",
                             writer->file.path, entry->name, declared, writer->taken + bytes);
     if (writer_put(writer, data, bytes))
-        return ls_error_set(error, writer->file.error.code, "%s", writer->file.error.text);
+        return ls_error_copy(error, writer->file.error.code, &writer->file.error);
     writer->taken += bytes;
     settle(writer);
     return LS_OK;

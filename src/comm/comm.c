@@ -75,11 +75,15 @@ bool ls_comm_first_on_machine(const struct ls_comm *comm)
         lower++;
     return lower == comm->rank;
 }
+const char *ls_comm_rank_host(const struct ls_comm *comm, int world_rank)
+{
+    const struct inquirer *inquirer = comm->board->inquirer;
+    return inquirer ? inquire_host(inquirer, world_rank) : "";
+}
 struct ls_rank_text ls_comm_rank_text(const struct ls_comm *comm, int world_rank)
 {
     struct ls_rank_text out;
-    const struct inquirer *inquirer = comm->board->inquirer;
-    const char *host = inquirer ? inquire_host(inquirer, world_rank) : "";
+    const char *host = ls_comm_rank_host(comm, world_rank);
     snprintf(out.text, sizeof out.text, "rank %d%s%.64s", world_rank, *host ? " on host " : "",
              host);
     return out;

@@ -83,7 +83,7 @@ int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error)
     uint64_t word = (uint64_t)(int64_t)status;
     int outcome = gather_words(comm, &word, 1, site.file, &local);
     if (outcome != LS_OK)
-        return ls_error_set(error, outcome, "%s", local.text);
+        return ls_error_copy(error, outcome, &local);
     if (alone(comm))
         return status;
     int failing = 0;
@@ -92,14 +92,15 @@ int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error)
     if (failing == comm->size)
         return LS_OK;
     int agreed = (int)(int64_t)comm->scratch[failing];
-    if (failing == comm->rank && error)
-        memcpy(local.text, error->text, sizeof local.text);
-    outcome =
-        ls_broadcast_start(comm, local.text, sizeof local.text, LS_U8, failing, NULL, site, &local);
+    struct ls_error theirs = failing == comm->rank && error ? *error : local;
+    outcome = ls_broadcast_start(comm, &theirs, sizeof theirs, LS_U8, failing, NULL, site, &local);
     if (outcome != LS_OK)
-        return ls_error_set(error, outcome, "%s", local.text);
-    if (failing != comm->rank && status != agreed) /* else its own text says what it knows */
-        ls_error_set(error, agreed, "rank %d: %s", failing, local.text);
+        return ls_error_copy(error, outcome, &local);
+    if (failing != comm->rank && status != agreed && error) { /* else its own text says what it
+                                                                 knows */
+        ls_error_copy(error, agreed, &theirs);
+        ls_error_prefix(error, "rank %d", failing);
+    }
     return agreed;
 }
 

@@ -439,13 +439,13 @@ void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, 
 {
     const int room = (int)(sizeof late->rank / sizeof *late->rank);
     double now_s = ls_now_s();
-    snprintf(text, bytes, LS_COMM_TIMED_OUT "%.2f s at #%llu of %s (%d ranks)", waited_s,
+    snprintf(text, bytes, "timed out after %.2f s at #%llu of %s (%d ranks)", waited_s,
              (unsigned long long)call->sequence, comm->name, comm->size);
     for (int i = 0; i < late->count && i < room; i++) {
         int world_rank = comm->world_ranks[late->rank[i]];
         char at[400];
         rank_text(comm, world_rank, now_s, at, sizeof at);
-        const char *first = late->count == 1 ? LS_COMM_LATE : "; late are";
+        const char *first = late->count == 1 ? "; late is" : "; late are";
         ls_string_add(text, bytes, i ? ";" : first, " %s%s: %s",
                       comm_rank_text(late->rank[i], world_rank).text,
                       host_text(comm->board, world_rank).text, at);
@@ -454,6 +454,11 @@ void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, 
     }
     if (late->count > room)
         ls_string_add(text, bytes, "; ", "and %d more", late->count - room);
+}
+
+enum ls_error_cause flight_late_cause(const struct flight_late *late)
+{
+    return late->count == 1 ? LS_CAUSE_LATE_ONE : LS_CAUSE_LATE;
 }
 
 /* ---- the public face ------------------------------------------------------------------------ */

@@ -117,5 +117,7 @@ bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
 /* "timed out after 0.50 s at #17 of tp (4 ranks); late: rank 2: it ..." */
 void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, double waited_s,
                       const struct flight_late *late, char *text, size_t bytes);
+/* What that says. */
+enum ls_error_cause flight_late_cause(const struct flight_late *late);
 
 #endif

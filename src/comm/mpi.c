@@ -252,8 +252,10 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
         pthread_mutex_lock(&engine.lock);
     }
     int status = op->status;
-    if (status != LS_OK)
+    if (status != LS_OK) {
         ls_error_set(error, status, "%s: %s", comm_describe(&op->call).text, op->text);
+        ls_error_blame(error, comm->broken_cause, "");
+    }
     comm_mpi_retire(comm, op);
     if (atomic_fetch_sub(&engine.drivers, 1) == 1 && engine.thread_runs && engine_pending())
         pthread_cond_signal(&engine.wake);
@@ -435,10 +437,14 @@ static bool splitting_await(struct splitting *s, struct mpi_comm *own, struct ls
         flight_late_text(base, &(struct comm_call){.sequence = base->sequence}, last_s - begin_s,
                          &late, text, sizeof text);
     }
-    for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next)
+    enum ls_error_cause cause = ended < 0 ? flight_late_cause(&late) : LS_CAUSE_OTHER;
+    for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next) {
+        comm->broken_cause = cause;
         comm_mpi_give_up(comm, "%s", text);
+    }
     engine.timed_out = engine.stuck = true;
     ls_error_set(error, LS_ECOMM, "a group of %d ranks is not made: %s", base->size, text);
+    ls_error_blame(error, cause, "");
     return false;
 }
 
@@ -470,7 +476,7 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
     int status = s->status;
     *out = s->made;
     if (status)
-        ls_error_set(error, status, "%s", s->error.text);
+        ls_error_copy(error, status, &s->error);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);

@@ -73,6 +73,7 @@ struct mpi_comm {
     struct mpi_op *queue, *sends, *spare;
     struct mpi_slot slots[MPI_ACTIVE];
     bool broken;
+    enum ls_error_cause broken_cause;
     char broken_text[720];
 };
 

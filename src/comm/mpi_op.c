@@ -568,6 +568,7 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
         return true;
     flight_late_text(&comm->base, call, now_s - wait->begin_s, &late, comm->broken_text,
                      sizeof comm->broken_text);
+    comm->broken_cause = flight_late_cause(&late);
     comm_end_all(comm);
     return false;
 }
@@ -592,9 +593,12 @@ int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mp
                   struct ls_error *error)
 {
     bool collective = comm_is_collective(call->op);
-    if (comm->broken)
-        return ls_error_set(error, LS_ECOMM, "%s: this communicator failed before: %s",
-                            comm_describe(call).text, comm->broken_text);
+    if (comm->broken) {
+        ls_error_set(error, LS_ECOMM, "%s: this communicator failed before: %s",
+                     comm_describe(call).text, comm->broken_text);
+        ls_error_blame(error, comm->broken_cause, "");
+        return LS_ECOMM;
+    }
     struct mpi_op *op = comm->spare;
     if (op)
         comm->spare = op->next;

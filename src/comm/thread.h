@@ -63,6 +63,7 @@ struct thread_op {
     atomic_llong next_block;
     int64_t blocks_done;
     pthread_cond_t changed;
+    enum ls_error_cause cause;
     char text[880];
     struct comm_call *calls; /* [slots]: a collective's by rank; else the send, the recv */
     struct comm_post *posts; /* [slots] */

@@ -329,6 +329,7 @@ static void op_time_out(struct thread_op *op, const struct ls_comm *comm, int sl
     struct flight_late late;
     op_late(op, comm, &late);
     flight_late_text(comm, &op->calls[slot], waited_s, &late, op->text, sizeof op->text);
+    op->cause = flight_late_cause(&late);
     op->by_timeout = true;
     op_fail(op);
 }
@@ -350,6 +351,7 @@ int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *err
     if (op->state == OP_FAILED) {
         status =
             ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(&op->calls[slot]).text, op->text);
+        ls_error_blame(error, op->cause, "");
         if (op->by_leaving)
             group->world->ranks[group->world_rank[comm->rank]].was_left_alone = true;
     }

@@ -119,15 +119,12 @@ static int run_end(struct world_run *run, int started, struct ls_error *error)
         status = ls_error_set(error, failure->status,
                               "rank %d: %.760s; rank %d did not return (%d in all)", failure->rank,
                               failure->error.text, late_rank, late);
-    else if (failure && started > 1)
-        status =
-            ls_error_set(error, failure->status, "rank %d: %s", failure->rank, failure->error.text);
     else if (failure)
-        status = failure->status;
-    if (failure && !late && started == 1 && error) { /* with its parts */
-        *error = failure->error;
-        error->code = status;
-    }
+        status = ls_error_copy(error, failure->status, &failure->error);
+    if (failure && !late && started > 1)
+        ls_error_prefix(error, "rank %d", failure->rank);
+    if (failure && error)
+        error->number = 1 + failure->rank;
     /* A thread that was given up may free the run from here on. */
     struct runner *runners = late ? NULL : run->runners;
     for (int i = 0; i < started; i++)
@@ -169,7 +166,7 @@ int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct 
     struct ls_error local = {0};
     struct world_run *run = run_new(size, &local);
     if (!run)
-        return ls_error_set(error, local.code, "%s", local.text);
+        return ls_error_copy(error, local.code, &local);
     struct ls_world *world = run->world;
     run->body = body;
     run->user = user;

@@ -73,7 +73,7 @@ static int equality(struct report *report)
         status = read == LS_ENOMEM ? read : status;
     }
     ls_run_record_release(&first);
-    return status == LS_ENOMEM ? ls_error_set(report->error, status, "%s", problem.text) : LS_OK;
+    return status == LS_ENOMEM ? ls_error_copy(report->error, status, &problem) : LS_OK;
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */

@@ -380,7 +380,7 @@ static int schedule_draw(struct report *report, const struct ls_layout *layout, 
         fwrite(text, 1, bytes, report->file);
     fputs("</figure>\n", report->file);
     free(text);
-    return status == LS_ENOMEM ? ls_error_set(report->error, status, "%s", problem.text) : LS_OK;
+    return status == LS_ENOMEM ? ls_error_copy(report->error, status, &problem) : LS_OK;
 }
 
 /* One of many actions would not be seen on a narrow page, and one of very many on none. */

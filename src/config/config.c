@@ -64,14 +64,16 @@ static int place_put(struct ls_error *error, const char *where, bool filed)
 static int key_place_put(const struct ls_config *config, const char *name, struct ls_error *error)
 {
     char where[LS_CONFIG_TEXT_BYTES + 32];
-    int line = config->origin[config_index(name)].line;
+    const struct ls_config_origin *origin = &config->origin[config_index(name)];
+    if (origin->line > 0)
+        return ls_error_at(error, config->path, origin->line, origin->column);
     ls_config_where(config, name, where, sizeof where);
-    return place_put(error, where, line > 0 || line == LS_CONFIG_FROM_MODEL);
+    return place_put(error, where, origin->line == LS_CONFIG_FROM_MODEL);
 }
 
 int config_locate(const struct ls_config *config, int code, struct ls_error *error)
 {
-    bool given = code && error && error->key && ls_config_is_given(config, error->key);
+    bool given = code && error && error->key[0] && ls_config_is_given(config, error->key);
     return given ? key_place_put(config, error->key, error) : code;
 }
 
@@ -93,6 +95,7 @@ int ls_config_blame(const struct ls_config *config, const char *name, struct ls_
     if (!error)
         return LS_ECONFIG;
     ls_error_prefix(error, "%s", name);
+    ls_error_about(error, name, strlen(name) + strlen(": "));
     return key_place_put(config, name, error);
 }
 
@@ -106,6 +109,7 @@ int ls_config_require(const struct ls_config *config, const char *name, struct l
     char help[LS_CONFIG_HELP_BYTES];
     ls_config_key_help(key, help);
     ls_error_set(error, LS_ECONFIG, "%s is not set: expected %s", name, help);
+    ls_error_about(error, name, strlen(name) + strlen(" "));
     place_put(error, config->path[0] ? config->path : typed, config->path[0]);
     return LS_ECONFIG;
 }

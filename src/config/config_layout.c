@@ -207,7 +207,7 @@ static int rollout_admit(const struct ls_config *config, int64_t ranks, struct l
     int status = config_admit(&own, 0, NULL, layout, &why);
     if (!status)
         return LS_OK;
-    if (why.key && !strcmp(why.key, "parallel.pp"))
+    if (!strcmp(why.key, "parallel.pp"))
         name = "rollout.pp";
     return REJECT(status, name, "%s", why.text + why.reason);
 }

@@ -426,7 +426,7 @@ int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct 
     struct ls_error why = {0};
     if (!config_resolve(&mended, tokenizer_vocab, true, &why))
         config_suggest(config, &mended, 0, error);
-    else if (why.key != error->key)
+    else if (strcmp(why.key, error->key) != 0)
         ls_error_suffix(error, "; besides, %s", why.text);
     return status;
 }

@@ -22,12 +22,10 @@ static const struct ls_convert_item *giver(const struct ls_convert *result, cons
 
 static int blame(const struct convert *c, const struct ls_convert_item *item)
 {
-    char place[32] = "";
-    ls_error_set(c->error, c->error->code, "%s", c->error->text + c->error->unfiled);
-    if (item->line)
-        snprintf(place, sizeof place, ":%d", item->line);
-    return ls_error_prefix(c->error, "%.200s%s: %.200s", c->name, place,
-                           *item->theirs ? item->theirs : "convert");
+    ls_error_unplace(c->error);
+    ls_error_prefix(c->error, "%.200s", *item->theirs ? item->theirs : "convert");
+    return item->line ? ls_error_at(c->error, c->name, item->line, 0)
+                      : ls_error_prefix(c->error, "%.200s", c->name);
 }
 
 static int set_all(const struct convert *c, struct ls_config *config)
@@ -62,8 +60,9 @@ static void what_lacks(const struct ls_config *config, char *why, size_t bytes)
     int status = ls_config_resolve(&copy, 0, &error);
     if (!status)
         status = ls_config_layout(&copy, 0, &layout, &error);
+    ls_error_unplace(&error);
     if (status)
-        snprintf(why, bytes, "%s", error.text + error.unfiled);
+        snprintf(why, bytes, "%s", error.text);
 }
 
 /* ---- the text ------------------------------------------------------------------------------- */

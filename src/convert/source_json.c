@@ -166,9 +166,8 @@ static int add_object(struct reading *reading, const char *prefix, const json_t 
         int length = snprintf(path, sizeof path, "%s%s%s%s%s", prefix, *prefix ? "." : "",
                               plain ? "" : "\"", key, plain ? "" : "\"");
         if (length >= PATH_BYTES || depth > DEPTH_MAX)
-            return ls_error_set(reading->error, LS_ECONFIG,
-                                "%.200s:%d: %.100s...: expected a shorter key, and fewer levels",
-                                reading->name, line, path);
+            return ls_error_line(reading->error, LS_ECONFIG, reading->name, line,
+                                 "%.100s...: expected a shorter key, and fewer levels", path);
         if (json_object_size(value) > 0) {
             status = add_object(reading, path, value, bytes, depth + 1);
         } else {

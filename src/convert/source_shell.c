@@ -48,7 +48,7 @@ struct shell {
 static void fail(struct shell *s, const char *what)
 {
     if (!s->status)
-        s->status = ls_error_set(s->error, LS_ECONFIG, "%.200s:%d: %s", s->name, s->line, what);
+        s->status = ls_error_line(s->error, LS_ECONFIG, s->name, s->line, "%s", what);
 }
 
 static void words_clear(struct words *words)

@@ -29,7 +29,7 @@ struct toml {
 static void fail(struct toml *t, const char *what)
 {
     if (!t->status)
-        t->status = ls_error_set(t->error, LS_ECONFIG, "%.200s:%d: %s", t->name, t->line, what);
+        t->status = ls_error_line(t->error, LS_ECONFIG, t->name, t->line, "%s", what);
 }
 
 static void put(struct toml *t, struct buffer *out, const char *text, size_t bytes)

@@ -221,22 +221,20 @@ static int32_t token_written(const struct data_bpe *bpe, const struct data_byte_
                : -1;
 }
 
-int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
-                   struct data_string left, struct data_string right, int32_t rank,
-                   struct ls_error *error)
+int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, struct data_string left,
+                   struct data_string right, int32_t rank, struct ls_error *error)
 {
     unsigned char text[2 * DATA_TOKEN_BYTES_MAX], joined[2 * DATA_TOKEN_BYTES_MAX];
     if (left.count > DATA_TOKEN_BYTES_MAX || right.count > DATA_TOKEN_BYTES_MAX)
-        return ls_error_set(error, LS_EDATA, "%s: a token of more than %d bytes", where,
-                            DATA_TOKEN_BYTES_MAX);
+        return ls_error_set(error, LS_EDATA, "a token of more than %d bytes", DATA_TOKEN_BYTES_MAX);
     int32_t left_id = token_written(bpe, map, left, text);
     int32_t right_id = token_written(bpe, map, right, text);
     if (left_id < 0 || right_id < 0) {
         struct data_string missing = left_id < 0 ? left : right;
         return ls_error_set(error, LS_EDATA,
-                            "%s: token \"%.*s\" is not in the vocabulary; vocabulary and merges "
-                            "must belong together",
-                            where, (int)ls_min((int64_t)missing.count, 100), missing.bytes);
+                            "token \"%.*s\" is not in the vocabulary; vocabulary and merges must "
+                            "belong together",
+                            (int)ls_min((int64_t)missing.count, 100), missing.bytes);
     }
     memcpy(joined, left.bytes, left.count);
     memcpy(joined + left.count, right.bytes, right.count);
@@ -244,11 +242,11 @@ int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const 
     int32_t id = token_written(bpe, map, both, text);
     if (id < 0)
         return ls_error_set(error, LS_EDATA,
-                            "%s: the merged token \"%.*s\" is not in the vocabulary; vocabulary "
-                            "and merges must belong together",
-                            where, (int)ls_min((int64_t)both.count, 100), both.bytes);
+                            "the merged token \"%.*s\" is not in the vocabulary; vocabulary and "
+                            "merges must belong together",
+                            (int)ls_min((int64_t)both.count, 100), both.bytes);
     if (!data_bpe_merge_ids(bpe, left_id, right_id, rank, id))
-        return ls_error_set(error, LS_EDATA, "%s: this pair (of \"%.*s\") was merged above", where,
+        return ls_error_set(error, LS_EDATA, "this pair (of \"%.*s\") was merged above",
                             (int)ls_min((int64_t)both.count, 100), both.bytes);
     return LS_OK;
 }

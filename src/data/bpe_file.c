@@ -71,7 +71,7 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name, int6
 }
 
 /* line[length] is "LEFT RIGHT". */
-static int merge_line(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
+static int merge_line(struct data_bpe *bpe, const struct data_byte_map *map,
                       struct data_string line, int32_t rank, struct ls_error *error)
 {
     const unsigned char *end = line.bytes + line.count,
@@ -80,18 +80,16 @@ static int merge_line(struct data_bpe *bpe, const struct data_byte_map *map, con
         memchr(space + 1, ' ', (size_t)(end - space - 1)) || memchr(line.bytes, 0, line.count) ||
         data_utf8_valid(line.bytes, line.count) < line.count)
         return ls_error_set(error, LS_EDATA,
-                            "%s: \"%.*s\" is not a merge; expected two tokens with one space "
-                            "between",
-                            where, (int)ls_min((int64_t)line.count, 100), line.bytes);
+                            "\"%.*s\" is not a merge; expected two tokens with one space between",
+                            (int)ls_min((int64_t)line.count, 100), line.bytes);
     struct data_string left = {line.bytes, (size_t)(space - line.bytes)};
     struct data_string right = {space + 1, (size_t)(end - space - 1)};
-    return data_bpe_merge(bpe, map, where, left, right, rank, error);
+    return data_bpe_merge(bpe, map, left, right, rank, error);
 }
 
 static int merges_read(struct data_bpe *bpe, struct data_named_text merges, struct ls_error *error)
 {
     struct data_byte_map map;
-    char where[PATH_MAX + 32];
     const char *end = merges.bytes + merges.count;
     int status = LS_OK;
     int32_t rank = 0;
@@ -106,11 +104,12 @@ static int merges_read(struct data_bpe *bpe, struct data_named_text merges, stru
         number++;
         bool version = number == 1 && length >= 8 && strncmp(line, "#version", 8) == 0;
         bool last_blank = length == 0 && next == end;
-        snprintf(where, sizeof where, "%s:%lld", merges.name, number);
         if (!version && !last_blank)
-            status = merge_line(bpe, &map, where,
-                                (struct data_string){(const unsigned char *)line, length}, rank++,
-                                error);
+            status =
+                merge_line(bpe, &map, (struct data_string){(const unsigned char *)line, length},
+                           rank++, error);
+        if (status == LS_EDATA)
+            ls_error_at(error, merges.name, number, 0);
         line = next;
     }
     return status;

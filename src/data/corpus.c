@@ -389,11 +389,12 @@ static int take_record(struct data_corpus *corpus, char *line, size_t length, bo
     *taken = status == LS_OK;
     if (status == LS_OK)
         return LS_OK;
-    ls_error_prefix(&why, "%.300s:%lld", corpus->inputs[corpus->at].path, corpus->line_number);
+    ls_error_at(&why, corpus->inputs[corpus->at].path, corpus->line_number, 0);
     if (status == LS_EDATA && config->bad)
         return config->bad(config->user, &why, error);
-    return ls_error_set(error, status, "%s%s", why.text,
-                        status == LS_EDATA ? " (use --on-error skip to skip bad records)" : "");
+    if (status == LS_EDATA)
+        ls_error_suffix(&why, " (use --on-error skip to skip bad records)");
+    return ls_error_copy(error, status, &why);
 }
 
 /* One document, or DATA_CORPUS_END at the end of this file. */

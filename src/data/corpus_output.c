@@ -85,7 +85,7 @@ int data_document_put(const struct data_document *document, const char *key,
     ls_atomic_file_write(file, line->bytes, line->count);
     ls_atomic_file_write(file, "\n", 1);
     ls_text_release(&made);
-    return file->error.code ? ls_error_set(error, file->error.code, "%s", file->error.text) : LS_OK;
+    return file->error.code ? ls_error_copy(error, file->error.code, &file->error) : LS_OK;
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
@@ -257,7 +257,7 @@ int data_corpus_output_put(struct data_corpus_output *output, const struct data_
     if (!status && output->removed_open)
         status = ls_text_write(write_removal, &removal, &line, &bytes, error);
     if (line && ls_atomic_file_write(&output->removed, line, bytes))
-        status = ls_error_set(error, output->removed.error.code, "%s", output->removed.error.text);
+        status = ls_error_copy(error, output->removed.error.code, &output->removed.error);
     free(line);
     return status;
 }

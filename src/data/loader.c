@@ -336,7 +336,7 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
     *inputs = slot->inputs;
     *targets = slot->targets;
     if (slot->status)
-        return ls_error_set(error, slot->status, "%s", slot->error.text);
+        return ls_error_copy(error, slot->status, &slot->error);
     return LS_OK;
 }
 

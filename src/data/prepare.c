@@ -154,7 +154,7 @@ static int skip_record(void *user, const struct ls_error *why, struct ls_error *
     if (prepare->config->skipped)
         prepare->config->skipped(prepare->config->user, why->text);
     status = ls_atomic_file_printf(&prepare->skipped, "%s\n", why->text);
-    return status ? ls_error_set(error, status, "%s", prepare->skipped.error.text) : LS_OK;
+    return status ? ls_error_copy(error, status, &prepare->skipped.error) : LS_OK;
 }
 
 /* The list of an earlier preparation goes where this one has none. */

@@ -61,17 +61,16 @@ static int line_read(struct ranks *r, const char *line, size_t length, long long
     size_t bytes = space ? base64_read(line, (size_t)(space - line), r->bytes + *used) : 0;
     if (bytes == 0 || bytes > DATA_TOKEN_BYTES_MAX || end == digits || rank < 0 ||
         rank >= RANKS_MAX)
-        return ls_error_set(r->error, LS_EDATA,
-                            "%s:%lld: expected a token in base 64, a space, and its rank, 0 to %d",
-                            r->name, number, RANKS_MAX - 1);
+        return ls_error_line(r->error, LS_EDATA, r->name, number,
+                             "expected a token in base 64, a space, and its rank, 0 to %d",
+                             RANKS_MAX - 1);
     if (rank >= r->count)
-        return ls_error_set(r->error, LS_EDATA,
-                            "%s:%lld: rank %ld in a file of %lld lines; ranks may leave out few "
-                            "numbers",
-                            r->name, number, rank, (long long)r->count - RANKS_MAX / 1024);
+        return ls_error_line(r->error, LS_EDATA, r->name, number,
+                             "rank %ld in a file of %lld lines; ranks may leave out few numbers",
+                             rank, (long long)r->count - RANKS_MAX / 1024);
     if (r->tokens[rank].bytes)
-        return ls_error_set(r->error, LS_EDATA, "%s:%lld: a second token of rank %ld", r->name,
-                            number, rank);
+        return ls_error_line(r->error, LS_EDATA, r->name, number, "a second token of rank %ld",
+                             rank);
     r->tokens[rank] = (struct data_string){r->bytes + *used, bytes};
     *used += bytes;
     return LS_OK;

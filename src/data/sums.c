@@ -175,10 +175,11 @@ static bool take_line(struct reader *reader, const char **line, size_t *length)
 
 static int bad_line(const struct reader *reader, const char *expected, struct ls_error *error)
 {
-    return ls_error_set(error, LS_EDATA,
-                        "%s:%lld: damaged or not a list of digests: expected %s. Prepare the data "
-                        "again, or remove the file: the store is then read without digests",
-                        reader->name, (long long)reader->line, expected);
+    return ls_error_line(
+        error, LS_EDATA, reader->name, reader->line,
+        "damaged or not a list of digests: expected %s. Prepare the data again, or "
+        "remove the file: the store is then read without digests",
+        expected);
 }
 
 static bool starts(const char *line, size_t length, const char *word)

@@ -57,7 +57,7 @@ static int find_halves(const char *spec, struct found *found, struct ls_error *e
                                     vocab_found ? "merges" : "vocabulary",
                                     vocab_found ? comma + 1 : half);
     }
-    return ls_error_set(error, status, "%s", first.text);
+    return ls_error_copy(error, status, &first);
 }
 
 static bool exists(const char *folder, const char *name, char path[PATH_MAX])
@@ -569,7 +569,7 @@ static int store_check(struct wanted *wanted, const char *store, struct ls_error
     char digest[33];
     int failed = recorded_find(store, &recorded, &why);
     if (failed && ls_url_is(store))
-        return ls_error_set(error, failed, "%s", why.text); /* the server did not say */
+        return ls_error_copy(error, failed, &why); /* the server did not say */
     if (failed || !recorded.spec)
         return LS_OK; /* a foreign store */
     snprintf(digest, sizeof digest, "%s", recorded.digest);

@@ -218,12 +218,13 @@ static void merges_read(struct data_json *j, const json_t *merges)
         snprintf(where, sizeof where, "model.merges[%zu]", i);
         if (!merge_sides(item, &left, &right))
             data_json_wrong(j, where, "expected \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
-        snprintf(where, sizeof where, "%s: model.merges[%zu]", j->path, i);
-        if (!j->status)
-            j->status =
-                data_bpe_merge(&j->tokenizer->bpe, &map, where, left, right, (int32_t)i, j->error);
         if (j->status)
             return;
+        j->status = data_bpe_merge(&j->tokenizer->bpe, &map, left, right, (int32_t)i, j->error);
+        if (j->status) {
+            ls_error_prefix(j->error, "%s: %s", j->path, where);
+            return;
+        }
     }
 }
 

@@ -136,10 +136,9 @@ void data_byte_map_init(struct data_byte_map *map);
  * of them stands for none. */
 bool data_byte_map_read(const struct data_byte_map *map, struct data_string token,
                         unsigned char *out, size_t *count);
-/* Adds a merge, both sides as they are written; `where` begins an error's text. */
-int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
-                   struct data_string left, struct data_string right, int32_t rank,
-                   struct ls_error *error);
+/* Adds a merge, both sides as they are written. */
+int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, struct data_string left,
+                   struct data_string right, int32_t rank, struct ls_error *error);
 /* Room for so many merges, of which there are none yet. */
 int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *error);
 /* The same by ids; false if the pair was merged before. */

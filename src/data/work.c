@@ -111,7 +111,7 @@ static int job_take(struct ring *ring, struct ls_error *error)
         pthread_cond_wait(&ring->changed, &ring->mutex);
     pthread_mutex_unlock(&ring->mutex);
     if (slot->status)
-        return ls_error_set(error, slot->status, "%s", slot->error.text);
+        return ls_error_copy(error, slot->status, &slot->error);
     void *job = job_of(ring, ring->taken++);
     return work->take ? work->take(work->user, job, error) : LS_OK;
 }

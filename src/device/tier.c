@@ -221,7 +221,7 @@ static int wait_run(struct ls_queue *queue, const struct ls_command *command,
         tier->why = transfer->error;
     }
     if (transfer->failed && !tier->held)
-        status = ls_error_set(error, transfer->error.code, "%s", transfer->error.text);
+        status = ls_error_copy(error, transfer->error.code, &transfer->error);
     *at = transfer->open;
     transfer->open = tier->unused;
     tier->unused = transfer;
@@ -314,7 +314,7 @@ void ls_tier_hold(struct ls_tier *tier, bool held)
 
 int ls_tier_failure(const struct ls_tier *tier, struct ls_error *error)
 {
-    return tier->failed ? ls_error_set(error, tier->failed, "%s", tier->why.text) : LS_OK;
+    return tier->failed ? ls_error_copy(error, tier->failed, &tier->why) : LS_OK;
 }
 
 struct ls_tier_counts ls_tier_get_counts(struct ls_tier *tier)

@@ -399,7 +399,7 @@ static int lines_each(struct reading *r, const char *text, size_t bytes,
     if (r->by.listed)
         ls_error_prefix(r->error, "%s", ls_request_name(r->out, r->out->count - 1).text);
     else
-        ls_error_prefix(r->error, "%.300s:%ld", r->name, (long)r->line);
+        ls_error_at(r->error, r->name, r->line, 0);
     return status;
 }
 

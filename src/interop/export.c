@@ -240,7 +240,7 @@ int out_append(void *user, const void *data, size_t bytes, struct ls_error *erro
 {
     struct ls_atomic_file *file = user;
     int status = ls_atomic_file_write(file, data, bytes);
-    return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
+    return status ? ls_error_copy(error, status, &file->error) : LS_OK;
 }
 
 int out_single(struct exporting *ex, out_write_file *write, struct ls_error *error)

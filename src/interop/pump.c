@@ -67,7 +67,7 @@ void *pump_take(struct pump *pump)
 /* The first failure, with the mutex held. */
 static int outcome(const struct pump *pump, struct ls_error *error)
 {
-    return pump->error.code ? ls_error_set(error, pump->error.code, "%s", pump->error.text) : LS_OK;
+    return pump->error.code ? ls_error_copy(error, pump->error.code, &pump->error) : LS_OK;
 }
 
 int pump_put(struct pump *pump, pump_write *put, void *user, size_t bytes, struct ls_error *error)

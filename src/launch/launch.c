@@ -547,7 +547,8 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         failed(l, cause, text, before, over);
         event_hosts(l);
         if (cause == LAUNCH_MISMATCH && !*over)
-            launch_suspect_leave(&l->hosts, text, l->wanted, &l->watch, l->launch, &l->events);
+            launch_suspect_leave(&l->hosts, l->job.ends.host, l->wanted, &l->watch, l->launch,
+                                 &l->events);
     }
     if (asked(l)) { /* there is nothing more to save than what is saved */
         *over = true;
@@ -588,7 +589,7 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
             status = start(l, &why);
         if (status) {
             event_gave_up(l, LAUNCH_CONFIGURATION, why.text);
-            return ls_error_set(error, status, "%s", why.text);
+            return ls_error_copy(error, status, &why);
         }
         int64_t before = l->reached;
         watch(l);

@@ -1,8 +1,5 @@
-/* What a job's end means: by its exit code, and by what ranks and mpirun said. */
+/* What a job's end means: by its exit code, what ranks handed out, and what mpirun or srun said. */
 #include "launch/launch_private.h"
-
-#include <lockstep/comm.h>
-#include <lockstep/train/members.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -73,48 +70,10 @@ static bool killed_text(const char *said, char *text, size_t bytes)
     return true;
 }
 
-/* Whether a rank said so, on stderr or in the run's records. */
-static bool told(const struct launch_job *job, const struct launch_watch *watch, const char *words)
-{
-    return strstr(job->said, words) || strstr(watch->end_text, words);
-}
-
-/* Where what was said has the mark: of several places, one whose line has the word too. NULL: it
- * does not have it. */
-static const char *marked(const char *said, const char *mark, const char *word)
-{
-    const char *first = strstr(said, mark);
-    for (const char *at = first; at; at = strstr(at + 1, mark)) {
-        const char *found = strstr(at, word);
-        if (found && found < at + strcspn(at, "\r\n"))
-            return at;
-    }
-    return first;
-}
-
-/* What a rank said as it gave up: of several, the one that waits for the culprit itself. */
-static void rank_text(const char *said, char *text, size_t bytes)
-{
-    const char *chosen = marked(said, LS_COMM_GIVES_UP, LS_COMM_LATE);
-    if (chosen)
-        line_copy(chosen + strlen("lockstep: "), text, bytes);
-}
-
-/* What a rank said that lived on when another one died: one that kept something, if any did. */
-static bool worker_text(const char *said, char *text, size_t bytes)
-{
-    const char *chosen = marked(said, LS_MEMBERS_LIVES, LS_MEMBERS_KEPT);
-    if (chosen) {
-        const char *from = strstr(chosen + strlen(LS_MEMBERS_LIVES), ": ");
-        line_copy(from ? from + 2 : chosen, text, bytes);
-    }
-    return chosen != NULL;
-}
-
 enum launch_cause launch_cause_of(const struct launch_job *job, const struct launch_watch *watch,
                                   bool first, char *text, size_t bytes)
 {
-    const char *line = strstr(job->said, "lockstep train: ");
+    const struct launch_ends *ends = &job->ends;
     enum launch_cause cause = LAUNCH_CAUSES;
     const char *srun = job->step[0] ? strstr(job->said, "srun: error: ") : NULL;
     snprintf(text, bytes, "the job ended with %d", job->code);
@@ -130,21 +89,23 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
     if (job->code == ls_exit_code(LS_EBUSY) && !first)
         cause = LAUNCH_OTHER;
     /* Copies, or repeated steps, that differ are a faulty machine; another try may do. */
-    if (cause == LAUNCH_NONFINITE && told(job, watch, " is faulty"))
+    if (cause == LAUNCH_NONFINITE && ends->faulty)
         cause = LAUNCH_MISMATCH;
     if (job->doomed_s > 0 && cause == LAUNCH_CAUSES)
         cause = LAUNCH_COMMUNICATION;
-    if (job->doomed_s == 0 && worker_text(job->said, text, bytes)) {
+    if (job->doomed_s == 0 && ends->told[LAUNCH_PARTED].weight) {
         cause = LAUNCH_WORKER;
+        snprintf(text, bytes, "%s", ends->told[LAUNCH_PARTED].text);
     } else if (cause == LAUNCH_COMMUNICATION) {
-        cause = told(job, watch, LS_COMM_TIMED_OUT) ? LAUNCH_LATE : LAUNCH_COMMUNICATION;
-        rank_text(job->said, text, bytes);
+        cause = ends->late ? LAUNCH_LATE : LAUNCH_COMMUNICATION;
+        if (ends->told[LAUNCH_GAVE_UP].weight)
+            snprintf(text, bytes, "%s", ends->told[LAUNCH_GAVE_UP].text);
     } else if (killed_text(job->said, text, bytes) || (cause == LAUNCH_CAUSES && job->code > 128)) {
         cause = LAUNCH_KILLED;
     } else if (watch->end_text[0]) {
         snprintf(text, bytes, "%s", watch->end_text);
-    } else if (line) {
-        line_copy(line + strlen("lockstep train: "), text, bytes);
+    } else if (ends->told[LAUNCH_ENDED].weight) {
+        snprintf(text, bytes, "%s", ends->told[LAUNCH_ENDED].text);
     }
     return cause == LAUNCH_CAUSES ? LAUNCH_OTHER : cause;
 }

@@ -54,20 +54,19 @@ static int line_read(struct launch_hosts *hosts, const char *path, int number, c
     if (slots && !strncmp(slots, "slots=", 6))
         count = strtol(slots + 6, &end, 10);
     if (more || (slots && (!end || end == slots + 6 || *end)) || count < 1 || count > SLOTS_MAX)
-        return ls_error_set(
-            error, LS_ECONFIG, "%s:%d: %s %s%s%s: expected HOST slots=N, with N from 1 to %d", path,
-            number, name, slots ? slots : "", more ? " " : "", more ? more : "", SLOTS_MAX);
+        return ls_error_line(error, LS_ECONFIG, path, number,
+                             "%s %s%s%s: expected HOST slots=N, with N from 1 to %d", name,
+                             slots ? slots : "", more ? " " : "", more ? more : "", SLOTS_MAX);
     if (name[0] == '-' || strpbrk(name, ",:'\"`$;&|<>(){}*?\\") ||
         strlen(name) >= LAUNCH_HOST_BYTES)
-        return ls_error_set(error, LS_ECONFIG, "%s:%d: %s: this is no name of a host", path, number,
-                            name);
+        return ls_error_line(error, LS_ECONFIG, path, number, "%s: this is no name of a host",
+                             name);
     for (int i = 0; i < hosts->count; i++)
         if (!strcmp(hosts->list[i].name, name))
-            return ls_error_set(
-                error, LS_ECONFIG,
-                "%s:%d: host %s is already listed: give it one line, with all of its "
-                "slots",
-                path, number, name);
+            return ls_error_line(error, LS_ECONFIG, path, number,
+                                 "host %s is already listed: give it one line, with all of its "
+                                 "slots",
+                                 name);
     return host_add(hosts, name, strlen(name), (int)count, error);
 }
 

@@ -1,10 +1,6 @@
 /* The job: `lockstep train` under mpirun or srun, what it says, and its end. */
 #include "launch/launch_private.h"
 
-#include <lockstep/base/file.h>
-#include <lockstep/comm.h>
-#include <lockstep/train/members.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -94,6 +90,8 @@ static void add_mpirun(struct line *line, const struct launch_start *start,
             add_all(line, "--mca btl_vader_backing_directory");
             add(line, segments);
         }
+        if (!here)
+            add_all(line, "-x " LAUNCH_VARIABLE);
         if (!here && getenv("LOCKSTEP_PEAK_FLOPS"))
             add_all(line, "-x LOCKSTEP_PEAK_FLOPS");
     }
@@ -157,47 +155,6 @@ static void line_make(struct line *line, const struct launch_start *start,
     add(line, "train.resume=auto");
 }
 
-/* ---- how its ranks ended --------------------------------------------------------------------- */
-
-static bool code_path(const char *run, char path[PATH_MAX])
-{
-    return ls_path_join(path, run, "exit-code", NULL) == LS_OK;
-}
-
-static int code_print(const void *code, FILE *file, struct ls_error *error)
-{
-    (void)error;
-    fprintf(file, "%d\n", *(const int *)code);
-    return LS_OK;
-}
-
-static void code_remove(const char *run)
-{
-    char path[PATH_MAX];
-    if (code_path(run, path))
-        remove(path);
-}
-
-/* -1: no rank has said so. */
-static int code_read(const char *run)
-{
-    char path[PATH_MAX], *text = NULL;
-    size_t bytes;
-    if (!code_path(run, path) || ls_file_read(path, 64, LS_EIO, &text, &bytes, NULL))
-        return -1;
-    int code = (int)strtol(text, NULL, 10);
-    free(text);
-    return code;
-}
-
-void ls_launch_code_write(const char *run, int code)
-{
-    char path[PATH_MAX];
-    int before = code_read(run);
-    if (before < (code ? 1 : 0) && code_path(run, path))
-        ls_file_write(path, code_print, &code, NULL);
-}
-
 /* ---- its beginning --------------------------------------------------------------------------- */
 
 int launch_job_check(struct launch_hosts *hosts, struct ls_error *error)
@@ -241,6 +198,7 @@ static _Noreturn void job_child(struct line *line, int output, pid_t parent)
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDERR_FILENO);
+    setenv(LAUNCH_VARIABLE, "1", 1);
     execvp(line->word[0], line->word);
     _exit(127);
 }
@@ -262,7 +220,7 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     static int number;
     int ends[2];
     struct line *line = calloc(1, sizeof *line);
-    *job = (struct launch_job){.stderr_fd = -1};
+    *job = (struct launch_job){.stderr_fd = -1, .ends.code = -1};
     if (start->hosts->kind == LAUNCH_SLURM)
         snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
@@ -270,7 +228,6 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     job->run = start->launch->config->train.out;
     job->survives = survives(start);
     job->patience_s = PARTED_TIMEOUTS * start->launch->config->comm.timeout_s;
-    code_remove(job->run);
     if (start->hosts->open_mpi)
         launch_segments_open(start->launch->config->train.out,
                              launch_hosts_here_alone(start->hosts), job->segments);
@@ -337,12 +294,6 @@ static void said_add(struct launch_job *job, const char *text, size_t bytes)
     memcpy(job->said + job->length, text, bytes);
     job->length += bytes;
     job->said[job->length] = '\0';
-    const char *parted_at = job->said + job->length - bytes;
-    /* What a rank says before it ends the job: no rank can go on without it. */
-    if (job->doomed_s == 0 && strstr(job->said, LS_COMM_GIVES_UP))
-        job->doomed_s = ls_now_s();
-    for (const char *at = parted_at; (at = strstr(at, LS_MEMBERS_LIVES)); at++)
-        job->parted_s = ls_now_s();
     /* What mpirun says last, once no process is left. */
     if (job->over_s == 0 && strstr(job->said, "noticed that process rank "))
         job->over_s = ls_now_s();
@@ -350,16 +301,49 @@ static void said_add(struct launch_job *job, const char *text, size_t bytes)
         tasks_look(job);
 }
 
+/* What ranks hand out stays here; all else is passed on. */
+static void line_take(struct launch_job *job, const char *line, size_t length)
+{
+    enum launch_end end = launch_end_take(&job->ends, line, length);
+    if (end == LAUNCH_ENDS) {
+        (void)!write(STDERR_FILENO, line, length);
+        said_add(job, line, length);
+    } else if (end == LAUNCH_PARTED) {
+        job->parted_s = ls_now_s();
+    } else if (end == LAUNCH_GAVE_UP && job->doomed_s == 0) {
+        job->doomed_s = ls_now_s();
+    }
+}
+
+/* Takes whole lines, and one that is too long, or the last, as it is. */
+static void lines_take(struct launch_job *job, bool last)
+{
+    size_t at = 0;
+    for (const char *end; (end = memchr(job->line + at, '\n', job->held - at));) {
+        size_t length = (size_t)(end + 1 - job->line) - at;
+        line_take(job, job->line + at, length);
+        at += length;
+    }
+    if (at < job->held && (last || (at == 0 && job->held == sizeof job->line))) {
+        line_take(job, job->line + at, job->held - at);
+        at = job->held;
+    }
+    job->held -= at;
+    memmove(job->line, job->line + at, job->held);
+}
+
 /* False: there is nothing, now or for ever. */
 static bool said_pass(struct launch_job *job)
 {
-    char text[4096];
-    ssize_t got = job->stderr_fd < 0 ? -1 : read(job->stderr_fd, text, sizeof text);
-    if (got > 0) {
-        (void)!write(STDERR_FILENO, text, (size_t)got);
-        said_add(job, text, (size_t)got);
+    ssize_t got = job->stderr_fd < 0
+                      ? -1
+                      : read(job->stderr_fd, job->line + job->held, sizeof job->line - job->held);
+    if (got > 0)
+        job->held += (size_t)got;
+    if (got >= 0)
+        lines_take(job, got == 0);
+    if (got > 0)
         return true;
-    }
     if (got == 0) {
         close(job->stderr_fd);
         job->stderr_fd = -1;
@@ -399,15 +383,14 @@ bool launch_job_look(struct launch_job *job)
         job->stopped = WIFSTOPPED(status);
     if (ended) {
         job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        if (job->survives && job->code == 0) {
-            int code = code_read(job->run);
-            job->code = code >= 0 ? code : 128 + SIGKILL; /* all of them died */
-        }
-        code_remove(job->run);
         job->left = process_sweep();
         launch_segments_remove(job->segments);
         while (said_pass(job))
             continue;
+        lines_take(job, true);
+        /* mpirun ends with 0 then, whatever its ranks ended with: -1, all of them died. */
+        if (job->survives && job->code == 0)
+            job->code = job->ends.code >= 0 ? job->ends.code : 128 + SIGKILL;
         if (job->stderr_fd >= 0)
             close(job->stderr_fd);
         job->stderr_fd = -1;

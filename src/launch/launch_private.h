@@ -104,11 +104,32 @@ void launch_segments_remove(const char *folder);
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
+/* What ranks handed out as they ended (ls_launch_end_tell). */
+enum launch_end { LAUNCH_GAVE_UP, LAUNCH_PARTED, LAUNCH_ENDED, LAUNCH_ENDS };
+struct launch_ends {
+    int code; /* the first that is not 0, else 0; -1: none has handed out any */
+    bool late, faulty;
+    char host[64]; /* that is faulty; "": not known */
+    /* Of each kind the text that says most: of one who waits for the culprit itself, or has kept
+     * something. weight 0: there is none. */
+    struct {
+        int weight;
+        char text[1100];
+    } told[LAUNCH_ENDS];
+};
+/* Takes a line of ls_launch_end_tell: what kind it is; LAUNCH_ENDS: it is another one. */
+enum launch_end launch_end_take(struct launch_ends *ends, const char *line, size_t length);
+/* Of a child, before exec, and what mpirun hands on to other hosts: that ranks have a launcher. */
+#define LAUNCH_VARIABLE "LOCKSTEP_LAUNCHED"
+
 struct launch_job {
     pid_t pid; /* of mpirun or srun; 0: none */
     int stderr_fd;
-    char said[16384]; /* the end of what it wrote to stderr */
+    char line[8192]; /* what it wrote to stderr: the line that has no end yet */
+    size_t held;
+    char said[16384]; /* and the end of what was passed on */
     size_t length;
+    struct launch_ends ends;
     double doomed_s; /* since when a rank has said that the job cannot go on; 0: none has */
     double over_s;   /* since when mpirun or srun has said that a process ended the job; 0: never */
     double broken_s; /* when a step is ended of which a task ended badly; 0: none has */
@@ -231,8 +252,8 @@ enum launch_cause {
     LAUNCH_CAUSES
 };
 const char *launch_cause_name(enum launch_cause cause);
-/* By the exit code, and by what the job said. text: in a sentence, what is known of it. first: no
- * start was before of which ranks may be left. */
+/* By the exit code, and by what ranks handed out. text: in a sentence, what is known of it. first:
+ * no start was before of which ranks may be left. */
 enum launch_cause launch_cause_of(const struct launch_job *job, const struct launch_watch *watch,
                                   bool first, char *text, size_t bytes);
 

@@ -81,22 +81,11 @@ bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted
     return true;
 }
 
-/* "of rank 2 on host node1 is faulty": that one. */
-static struct launch_host *host_named(const struct launch_hosts *hosts, const char *text)
-{
-    char name[65], word[8];
-    for (const char *at = strstr(text, " of rank "); at; at = strstr(at + 1, " of rank "))
-        if (sscanf(at, " of rank %*d on host %64s is %7s", name, word) == 2 &&
-            !strncmp(word, "faulty", strlen("faulty")))
-            return launch_hosts_named(hosts, name);
-    return NULL;
-}
-
-void launch_suspect_leave(struct launch_hosts *hosts, const char *text, int64_t wanted,
+void launch_suspect_leave(struct launch_hosts *hosts, const char *name, int64_t wanted,
                           const struct launch_watch *watch, const struct ls_launch *launch,
                           struct launch_events *events)
 {
-    struct launch_host *host = host_named(hosts, text);
+    struct launch_host *host = launch_hosts_named(hosts, name);
     bool others = host && host->up && launch_hosts_slots(hosts, false) > host->slots;
     if (!others || ranks_without(hosts, host, "suspect", wanted, watch, launch) <= 0)
         return;

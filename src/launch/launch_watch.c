@@ -54,7 +54,7 @@ static void line_take(struct found *found, const char *line, size_t length)
         double expected_s = json_number_value(json_object_get(object, "expected_s"));
         found->drifted = true;
         found->slow_rank = over ? -1 : json_integer_value(json_object_get(object, "rank"));
-        sscanf(text_of(object, "text"), "rank %*d on host %63s", found->slow_host);
+        snprintf(found->slow_host, sizeof found->slow_host, "%s", text_of(object, "host"));
         found->slow_above = expected_s > 0 ? took_s / expected_s - 1 : 0;
     } else if (!strcmp(name, "save")) {
         found->save_s = fmax(found->save_s, json_number_value(json_object_get(object, "save_s")));

@@ -366,7 +366,7 @@ int muon_finish(struct ls_muon *muon, struct ls_ops *ops, const struct muon_hook
         return status;
     if (muon->owners.rounds)
         hook_call(muon, muon->owners.rounds - 1, hooks, hooks->end);
-    return muon->failed ? ls_error_set(error, muon->failed, "%s", muon->why.text) : LS_OK;
+    return muon->failed ? ls_error_copy(error, muon->failed, &muon->why) : LS_OK;
 }
 
 /* ---- rehearsal ------------------------------------------------------------------------------- */

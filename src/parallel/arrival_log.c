@@ -41,8 +41,8 @@ static int bad(const struct reading *r, int code, const char *key, const struct 
         snprintf(text, sizeof text, "no number");
     else if (!isnan(found))
         snprintf(text, sizeof text, "%.15g", found);
-    return ls_error_set(r->error, code, "%.300s:%lld: %s is %s: expected %s%lld", r->path,
-                        (long long)r->line, key, text, expected, (long long)number);
+    return ls_error_line(r->error, code, r->path, r->line, "%s is %s: expected %s%lld", key, text,
+                         expected, (long long)number);
 }
 
 static int header_read(struct reading *r, const struct ls_record *record)
@@ -53,10 +53,10 @@ static int header_read(struct reading *r, const struct ls_record *record)
         return bad(r, LS_EDATA, "arrivals", record, "the first line of a log of version ",
                    FORMAT_VERSION);
     if (!recipe || strcmp(recipe, r->recipe) != 0)
-        return ls_error_set(r->error, LS_ECONFIG,
-                            "%.300s:1: the order of arrivals of another recipe, %.100s: expected "
-                            "%.100s; take the configuration of the run that wrote it",
-                            r->path, recipe ? recipe : "without a digest", r->recipe);
+        return ls_error_line(r->error, LS_ECONFIG, r->path, 1,
+                             "the order of arrivals of another recipe, %.100s: expected %.100s; "
+                             "take the configuration of the run that wrote it",
+                             recipe ? recipe : "without a digest", r->recipe);
     if (whole_number(record, "workers") != rule.workers)
         return bad(r, LS_ECONFIG, "workers", record, "as many as the recipe has, ", rule.workers);
     if (whole_number(record, "bound") != rule.bound)
@@ -69,22 +69,21 @@ static int bad_push(const struct reading *r, int worker)
 {
     const struct ls_clocks *clocks = &r->clocks;
     if (clocks->gone[worker])
-        return ls_error_set(r->error, LS_EDATA,
-                            "%.300s:%lld: worker %d pushes: expected nothing of it, as it has left",
-                            r->path, (long long)r->line, worker);
+        return ls_error_line(r->error, LS_EDATA, r->path, r->line,
+                             "worker %d pushes: expected nothing of it, as it has left", worker);
     int next = 0;
     while (next < clocks->rule.workers && !ls_clocks_admit(clocks, next))
         next++;
     if (clocks->rule.bound == 0)
-        return ls_error_set(r->error, LS_EDATA,
-                            "%.300s:%lld: worker %d pushes: expected worker %d, as with bound 0 "
-                            "workers come in their order",
-                            r->path, (long long)r->line, worker, next);
-    return ls_error_set(r->error, LS_EDATA,
-                        "%.300s:%lld: worker %d pushes at clock %lld, and the slowest is at %lld: "
-                        "expected it to wait, with bound %d",
-                        r->path, (long long)r->line, worker, (long long)clocks->clock[worker],
-                        (long long)clocks->slowest, clocks->rule.bound);
+        return ls_error_line(r->error, LS_EDATA, r->path, r->line,
+                             "worker %d pushes: expected worker %d, as with bound 0 workers come "
+                             "in their order",
+                             worker, next);
+    return ls_error_line(r->error, LS_EDATA, r->path, r->line,
+                         "worker %d pushes at clock %lld, and the slowest is at %lld: expected it "
+                         "to wait, with bound %d",
+                         worker, (long long)clocks->clock[worker], (long long)clocks->slowest,
+                         clocks->rule.bound);
 }
 
 static const char *const change_keys[] = {"left", "renewed"};
@@ -106,10 +105,10 @@ static int change_read(struct reading *r, const struct ls_record *record, bool *
     const struct arrival_change *last = order->changed ? &order->changes[order->changed - 1] : NULL;
     bool behind = last && last->event == r->clocks.version && last->change == LS_ARRIVAL_LEFT;
     if (change == LS_ARRIVAL_RENEWED && (r->clocks.version == 0 || behind))
-        return ls_error_set(r->error, LS_EDATA,
-                            "%.300s:%lld: worker %lld is renewed: expected that behind an event, "
-                            "before any worker leaves there",
-                            r->path, (long long)r->line, (long long)worker);
+        return ls_error_line(r->error, LS_EDATA, r->path, r->line,
+                             "worker %lld is renewed: expected that behind an event, before any "
+                             "worker leaves there",
+                             (long long)worker);
     if (!ls_list_grow(&order->changes, order->changed, &order->changes_room,
                       sizeof *order->changes))
         return ls_error_set(r->error, LS_ENOMEM, "%.300s: no memory for %lld changes", r->path,
@@ -176,7 +175,7 @@ static int log_read(const char *path, const char *recipe, struct ls_arrival_rule
     if (!status)
         status = ls_jsonl_each(path, line_read, &r, &torn, error);
     if (first.code) /* not a later line, which is no JSON */
-        status = ls_error_set(error, first.code, "%s", first.text);
+        status = ls_error_copy(error, first.code, &first);
     ls_clocks_release(&r.clocks);
     *lines = r.line;
     if (status) {

@@ -129,7 +129,7 @@ int plan_split(const struct ls_layout_keys *keys, struct ls_layout *layout, stru
     if (status && *keys->split)
         return ls_error_refuse(error, LS_ELAYOUT, "parallel.split", keys->split, "%s", why.text);
     if (status)
-        return ls_error_set(error, status, "%s", why.text);
+        return ls_error_copy(error, status, &why);
     for (int64_t s = 0; s <= layout->stages; s++)
         layout->stage_first[s] = (int)first[s];
     return LS_OK;

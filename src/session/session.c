@@ -37,7 +37,7 @@ static const struct verb *verb_find(const char *name, struct ls_error *error)
 static struct ls_error error_told(const struct ls_error *error)
 {
     struct ls_error told = *error;
-    ls_error_set(&told, error->code, "%s", error->text + error->unfiled);
+    ls_error_unplace(&told);
     return told;
 }
 

@@ -161,13 +161,16 @@ static int claims_check(const struct ls_state *state, int64_t step, const struct
             other = &claims[i];
     if (!other)
         return LS_OK;
-    return ls_error_set(
+    ls_error_set(
         error, LS_ENUMERIC,
         "after step %ld the state of rank %d differs from rank %d's: memory or arithmetic of %s is "
         "faulty. Go on from the newest checkpoint on other hardware",
         (long)step, (int)other->world_rank, (int)right->world_rank,
         most ? ls_comm_rank_text(ls_state_world(state), (int)other->world_rank).text
              : "one of them");
+    ls_error_blame(error, LS_CAUSE_FAULTY,
+                   most ? ls_comm_rank_host(ls_state_world(state), (int)other->world_rank) : "");
+    return LS_ENUMERIC;
 }
 
 /* Collective over the comparison's group, also after a difference elsewhere (status). */

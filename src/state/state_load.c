@@ -310,7 +310,7 @@ static int snapshot_load(struct taking *t, int64_t than, const struct ls_log *lo
         return LS_OK;
     ls_checkpoint_close(*snapshot);
     *snapshot = NULL;
-    return ls_error_set(error, status, "%s", why.text);
+    return ls_error_copy(error, status, &why);
 }
 
 /* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL if there is
@@ -428,12 +428,14 @@ static int resume_without(struct taking *t, const struct ls_log *log,
     if (ls_comm_first_on_machine(ls_state_world(state)))
         ls_directory_remove(snapshots);
     status = ls_comm_agree(ls_state_world(state), LS_OK, error);
-    return status
-               ? status
-               : ls_error_set(error, LS_ENUMERIC,
-                              "%.900s. Memory of a rank is faulty. There is no checkpoint on the "
-                              "disk, and the snapshot is removed: train.resume=auto begins anew",
-                              why.text);
+    if (status)
+        return status;
+    ls_error_set(error, LS_ENUMERIC,
+                 "%.900s. Memory of a rank is faulty. There is no checkpoint on the disk, and the "
+                 "snapshot is removed: train.resume=auto begins anew",
+                 why.text);
+    ls_error_blame(error, LS_CAUSE_FAULTY, "");
+    return LS_ENUMERIC;
 }
 
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error)

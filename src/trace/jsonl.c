@@ -212,9 +212,9 @@ static int walk(const char *path, int (*visit)(void *user, const json_t *record)
         json_t *record = ls_json_load(line, (size_t)length, 0, &where);
         int stop = 0;
         if (!json_is_object(record))
-            status = ls_error_set(error, LS_EDATA,
-                                  "%s:%lld: expected one JSON object (%s); remove the line", path,
-                                  (long long)number, record ? "found another value" : where.text);
+            status = ls_error_line(error, LS_EDATA, path, number,
+                                   "expected one JSON object (%s); remove the line",
+                                   record ? "found another value" : where.text);
         else
             stop = visit(user, record);
         json_decref(record);

@@ -82,11 +82,13 @@ static void ranks_judge(struct judging *j)
         double low = (double)j->samples[rank].own_low_s, own = (double)j->samples[rank].own_s;
         if (low <= (1 + RANK_ABOVE) * usual || low - usual <= LEAST * j->step_s)
             continue;
-        const struct ls_drift drift = {.kind = LS_DRIFT_SLOW_RANK,
-                                       .subject = rank,
-                                       .took_s = own,
-                                       .expected_s = usual,
-                                       .above = own / usual - 1};
+        struct ls_drift drift = {.kind = LS_DRIFT_SLOW_RANK,
+                                 .subject = rank,
+                                 .took_s = own,
+                                 .expected_s = usual,
+                                 .above = own / usual - 1};
+        if (j->hosts)
+            memcpy(drift.host, j->hosts[rank], sizeof drift.host);
         found(j, drift,
               "rank %ld%s is slow: it computes %.4g s a step, where the ranks of its stage take "
               "%.4g s (+%.0f %%)",

@@ -225,6 +225,8 @@ int events_drift(struct events *events, const struct ls_drift *drift, double ste
     struct ls_jsonl *m = event_begin(events, "drift");
     ls_jsonl_string(m, "kind", ls_drift_name(drift->kind));
     subject_record(m, drift);
+    if (drift->host[0])
+        ls_jsonl_string(m, "host", drift->host);
     ls_jsonl_float(m, "took_s", (float)drift->took_s);
     if (drift->kind != LS_DRIFT_INPUT)
         ls_jsonl_float(m, "expected_s", (float)drift->expected_s);

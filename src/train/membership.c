@@ -76,7 +76,7 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     if (!status)
         status = ls_members_each(run, m->workers, change_note, m, error);
     if (!status && m->damage.code)
-        status = ls_error_set(error, m->damage.code, "%s", m->damage.text);
+        status = ls_error_copy(error, m->damage.code, &m->damage);
     return status;
 }
 

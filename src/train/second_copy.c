@@ -366,7 +366,7 @@ static int fetch(struct second_copy *copy, const struct ls_config *config, int64
         else if (status == LS_ECKPT)
             ls_log(log, LS_LOG_WARNING, "skipping a damaged copy: %s", why.text);
         else
-            ls_error_set(error, status, "%s", why.text);
+            ls_error_copy(error, status, &why);
         damage = damage.code ? damage : why;
         status = status == LS_ECKPT ? LS_OK : status;
     }

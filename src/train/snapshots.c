@@ -145,7 +145,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     }
     status = ls_comm_agree(trainer->whole, status, &why);
     if (status && !sink_refused(status))
-        return ls_error_set(error, status, "%s", why.text);
+        return ls_error_copy(error, status, &why);
     if (status && snapshots->named >= 0)
         ls_log(log, LS_LOG_WARNING,
                "no snapshots are taken: %s. That of step %ld stays until a checkpoint is saved",

@@ -259,10 +259,12 @@ static int difference_refuse(const struct replay *r, const bool *differs, int ra
     if (r->first->workers)
         snprintf(steps, sizeof steps, "the %ld steps of workers up to step %ld were",
                  (long)ls_config_interval(&r->first->config), (long)state->step);
-    return ls_error_set(error, LS_ENUMERIC,
-                        "%s computed twice, each part by two ranks, and the results differ: memory "
-                        "or arithmetic %s is faulty. Go on on other hardware (%s)",
-                        steps, who, newest);
+    ls_error_set(error, LS_ENUMERIC,
+                 "%s computed twice, each part by two ranks, and the results differ: memory or "
+                 "arithmetic %s is faulty. Go on on other hardware (%s)",
+                 steps, who, newest);
+    ls_error_blame(error, LS_CAUSE_FAULTY, count == 1 ? ls_comm_rank_host(r->world, found[0]) : "");
+    return LS_ENUMERIC;
 }
 
 /* Collective. Which parts differ. */
@@ -302,11 +304,13 @@ static int change_refuse(const struct replay *r, struct ls_error *error)
     if (!r->changed)
         return LS_OK;
     newest_tell(r->first->state, newest);
-    return ls_error_set(error, LS_ENUMERIC,
-                        "what rank %d holds changed between steps %ld and %ld: memory of %s is "
-                        "faulty. Go on on other hardware (%s)",
-                        rank, (long)r->first->held_step, (long)r->first->state->step,
-                        ls_comm_rank_text(r->world, rank).text, newest);
+    ls_error_set(error, LS_ENUMERIC,
+                 "what rank %d holds changed between steps %ld and %ld: memory of %s is faulty. Go "
+                 "on on other hardware (%s)",
+                 rank, (long)r->first->held_step, (long)r->first->state->step,
+                 ls_comm_rank_text(r->world, rank).text, newest);
+    ls_error_blame(error, LS_CAUSE_FAULTY, ls_comm_rank_host(r->world, rank));
+    return LS_ENUMERIC;
 }
 
 int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error)
@@ -320,9 +324,11 @@ int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error 
     do
         status = ls_trainer_step(replay->second, &report, error);
     while (!status && !ls_trainer_meets(replay->second));
-    if (status == LS_ENUMERIC)
+    if (status == LS_ENUMERIC) {
         ls_error_suffix(error, "; the step was computed a second time, and the first time it was "
                                "finite: memory or arithmetic of a rank is faulty");
+        ls_error_blame(error, LS_CAUSE_FAULTY, "");
+    }
     if (!status)
         status = ls_trainer_hash(replay->first, hash, error);
     if (!status)

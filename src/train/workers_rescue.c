@@ -376,8 +376,10 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
         if (ls_comm_rank(t->world) == 0)
             group_refuse(t);
         ls_error_suffix(error, "%s cannot be kept: %s", ours, why.text);
-    } else
-        ls_error_suffix(error, LS_MEMBERS_KEPT "%s, behind step %ld", ours, (long)step);
+    } else {
+        ls_error_suffix(error, "the state kept is of %s, behind step %ld", ours, (long)step);
+        ls_error_blame(error, LS_CAUSE_KEPT, "");
+    }
     return true;
 }
 
@@ -560,7 +562,7 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
         return LS_OK;
     }
     if (status)
-        return ls_error_set(error, status, "%s", damage.text);
+        return ls_error_copy(error, status, &damage);
     w->base = plan->base;
     w->start = plan->start;
     w->told = w->begin;

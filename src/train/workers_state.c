@@ -31,13 +31,15 @@ static int outer_compare(const struct ls_trainer *t, const struct ls_digest *all
 {
     const struct workers *w = t->workers;
     for (int g = 1; g < w->groups && w->all == w->groups; g++)
-        if (all[g].low != all[0].low || all[g].high != all[0].high)
-            return ls_error_set(error, LS_ENUMERIC,
-                                "after step %ld the global parameters of the ranks of worker %d "
-                                "differ from those of worker 0: memory or arithmetic of one of "
-                                "them is faulty. Go on from the newest checkpoint on other "
-                                "hardware",
-                                (long)workers_outer(t)->step, g * w->each);
+        if (all[g].low != all[0].low || all[g].high != all[0].high) {
+            ls_error_set(error, LS_ENUMERIC,
+                         "after step %ld the global parameters of the ranks of worker %d differ "
+                         "from those of worker 0: memory or arithmetic of one of them is faulty. "
+                         "Go on from the newest checkpoint on other hardware",
+                         (long)workers_outer(t)->step, g * w->each);
+            ls_error_blame(error, LS_CAUSE_FAULTY, "");
+            return LS_ENUMERIC;
+        }
     return LS_OK;
 }
 
@@ -332,7 +334,7 @@ static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool 
         ls_log(log, LS_LOG_WARNING, "the newest snapshot is left out: %s", why.text);
         return workers_snapshot_remove(t, kept.run, kept.step, error);
     }
-    return status ? ls_error_set(error, status, "%s", why.text) : LS_OK;
+    return status ? ls_error_copy(error, status, &why) : LS_OK;
 }
 
 /* Collective over t->whole. The newest that is whole, of the run itself. */
@@ -361,7 +363,7 @@ static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *err
         }
         /* It may be whole: an older one is not taken. */
         if (status && (status != LS_ECKPT || t->workers->sound)) {
-            ls_error_set(error, status, "%s", damage.text);
+            ls_error_copy(error, status, &damage);
             break;
         }
         if (status)
@@ -376,12 +378,15 @@ static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *err
                             "%.300s/checkpoints: none of %ld checkpoints can be read (move them "
                             "away to start afresh); the newest: %.600s",
                             run, (long)found.count, newest.text);
-    if (snapshot.code) /* the weights are those of the snapshot */
-        return ls_error_set(error, LS_ENUMERIC,
-                            "%.900s. Memory of a rank is faulty. There is no checkpoint on the "
-                            "disk, and the snapshot is removed: train.resume=auto begins anew",
-                            snapshot.text);
-    return LS_OK;
+    if (!snapshot.code)
+        return LS_OK;
+    /* The weights are those of the snapshot. */
+    ls_error_set(error, LS_ENUMERIC,
+                 "%.900s. Memory of a rank is faulty. There is no checkpoint on the disk, and the "
+                 "snapshot is removed: train.resume=auto begins anew",
+                 snapshot.text);
+    ls_error_blame(error, LS_CAUSE_FAULTY, "");
+    return LS_ENUMERIC;
 }
 
 static void state_note(void *user, const char *directory, const struct ls_checkpoint_state *state)

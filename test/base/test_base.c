@@ -232,8 +232,9 @@ CASE(test_errors)
     assert_string_equal(error.text, "x\\n: a.b = 3: expected 4 or 5");
     assert_string_equal(error.text + error.reason, "expected 4 or 5");
     assert_int_equal(ls_error_errno(&error, 28, "writing %s", "y"), LS_ENOSPC);
-    assert_null(error.key);
+    assert_string_equal(error.key, "");
     assert_int_equal(error.reason, 0);
+    assert_int_equal(error.line, 0);
     assert_int_equal(ls_no_memory(&error, "for %d ranks", 7), LS_ENOMEM);
     assert_int_equal(error.code, LS_ENOMEM);
     assert_string_equal(error.text, "no memory for 7 ranks");
@@ -254,6 +255,44 @@ CASE(test_errors)
     assert_string_equal(ls_nearest("LION", words, 4), "lion");
     assert_string_equal(ls_nearest("gelu", words, 4), "gelu_tanh");
     assert_null(ls_nearest("", words, 4));
+}
+
+/* What other programs ask for: the key, the file and its line, the cause, whatever is put around
+ * the text, and none of it of the error before. */
+CASE(test_parts_of_errors)
+{
+    struct ls_error error = {0}, copy;
+    char file[32];
+    assert_int_equal(ls_error_line(&error, LS_EDATA, "a b.txt", 7, "expected %d", 3), LS_EDATA);
+    assert_string_equal(error.text, "a b.txt:7: expected 3");
+    ls_error_prefix(&error, "rank 2");
+    ls_error_suffix(&error, "; mend it");
+    assert_string_equal(error.text, "rank 2: a b.txt:7: expected 3; mend it");
+    assert_int_equal(ls_error_place(&error, file, sizeof file), 7);
+    assert_string_equal(file, "a b.txt");
+    assert_int_equal(ls_error_place(&error, NULL, 0), 7);
+    ls_error_refuse(&error, LS_ECONFIG, "optim.lr", "x", "expected a number");
+    assert_int_equal(ls_error_place(&error, file, sizeof file), 0);
+    assert_string_equal(file, "");
+    ls_error_at(&error, "run.yaml", 3, 5);
+    assert_string_equal(error.text, "run.yaml:3:5: optim.lr = x: expected a number");
+    assert_string_equal(error.key, "optim.lr");
+    assert_string_equal(error.text + error.reason, "expected a number");
+    assert_int_equal(ls_error_place(&error, file, sizeof file), 3);
+    assert_string_equal(file, "run.yaml");
+    ls_error_blame(&error, LS_CAUSE_FAULTY, "node1");
+    assert_int_equal(ls_error_copy(&copy, LS_EBUSY, &error), LS_EBUSY);
+    assert_int_equal(copy.code, LS_EBUSY);
+    assert_int_equal(copy.cause, LS_CAUSE_FAULTY);
+    assert_string_equal(copy.host, "node1");
+    ls_error_set(&error, LS_ECONFIG, "a is wrong");
+    ls_error_about(&error, "a", 2);
+    ls_error_prefix(&error, "command line");
+    error.unfiled = (int)strlen("command line: ");
+    ls_error_unplace(&error);
+    assert_string_equal(error.text, "a is wrong");
+    assert_string_equal(error.text + error.reason, "is wrong");
+    assert_int_equal(error.cause, LS_CAUSE_OTHER);
 }
 
 /* Whatever an error quotes, no byte of it commands a terminal, and what can be read stays. */

@@ -220,7 +220,7 @@ static void lose(const char *directory, const struct loss *loss, const char *kil
              directory);
     assert_int_equal(system(line), 0);
     job(directory, loss, kills);
-    int kept = count_of(output, LS_MEMBERS_KEPT);
+    int kept = count_of(output, "the state kept is of ");
     if (kept != loss->kept)
         fail_msg("%s: %d ranks kept something, expected %d:\n%s", loss->moment, kept, loss->kept,
                  output);

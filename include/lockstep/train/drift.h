@@ -51,8 +51,9 @@ struct ls_drift {
     enum ls_drift_kind kind;
     int64_t subject; /* the rank, the pipeline rank, the account, or the rank that waits most */
     double took_s, expected_s;
-    double above;   /* took / expected - 1; of links and input the share of a step that is lost */
-    char text[320]; /* "rank 3 on host node2 computes 0.310 s a step, ..." */
+    double above; /* took / expected - 1; of links and input the share of a step that is lost */
+    char host[LS_DRIFT_HOST_BYTES]; /* of a slow rank, if it is known; else "" */
+    char text[320];                 /* "rank 3 on host node2 computes 0.310 s a step, ..." */
 };
 
 /* Local. The worst of each kind; samples[ranks], hosts[ranks] (may be NULL), plan may be NULL.

@@ -25,11 +25,6 @@ enum { LS_MEMBERS_MAX = 258 }; /* workers of a run */
 #define LS_MEMBERS_FILE   "members"
 #define LS_MEMBERS_WANTED "members.wanted"
 
-/* How a rank's last line begins, if it lived on when another one died, and what is in it where the
- * state of its workers is kept: `lockstep launch` looks for both. */
-#define LS_MEMBERS_LIVES "lockstep: a job without all of its ranks: "
-#define LS_MEMBERS_KEPT  "the state kept is of "
-
 /* in[workers] of such a text; false: it is none, or names nobody, or a worker that is not there. */
 bool ls_members_parse(const char *text, int workers, bool *in);
 /* The shortest such text. */
