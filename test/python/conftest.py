@@ -5,7 +5,15 @@ import pathlib
 
 import pytest
 
+ALL = os.environ.get("CHECK") == "all"  # test/support/extent.h
+# One that nothing has to be measured to choose.
+ISA = "avx2" if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else "plain"
 CLONE = pathlib.Path(os.environ["TESTED_CLONE"])
+
+
+def cases(few, more):
+    """Of a parametrized test: `make check` has the first ones, `make check-all` the others too."""
+    return [*few, *(more if ALL else [])]
 
 
 @pytest.fixture
@@ -32,7 +40,7 @@ def recipe(corpus, tmp_path):
     return {"model": {"arch": "gpt2", "layers": 2, "channels": 32, "heads": 4, "context": 32},
             "data": {"train": corpus + "_train", "valid": corpus + "_valid", "sequence": 16},
             "batch": {"global": 4}, "optim": {"lr": 1e-3, "decay_steps": 8},
-            "numerics": {"arithmetic": "fma"},  # with AMX too
+            "numerics": {"arithmetic": "fma", "isa": ISA},  # with AMX too
             "train": {"steps": 4, "out": str(tmp_path / "run")},
             "eval": {"every": 0}, "sample": {"every": 0}}
 

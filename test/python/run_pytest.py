@@ -16,6 +16,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+FINDS = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('pytest', 'numpy'))))"
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
 
 
@@ -23,8 +24,7 @@ def python():
     """The first Python that has what the tests need, or None."""
     for name in filter(None, (os.environ.get("PYTHON"), sys.executable, "/usr/bin/python3")):
         try:
-            done = subprocess.run([name, "-c", "import pytest, numpy"], capture_output=True,
-                                  check=False)
+            done = subprocess.run([name, "-c", FINDS], capture_output=True, check=False)
         except OSError:
             continue
         if done.returncode == 0:

@@ -60,6 +60,7 @@ def test_a_process_that_leaves_is_told_to_the_others(recipe, tmp_path, begin, en
 
 
 def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
+    """Of a run in a layout, and of one whose rollouts have a layout of their own."""
     script = ("import lockstep as ls, json\n"
               "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
               "    losses = [m.loss for m in run]\n"
@@ -67,20 +68,9 @@ def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
               "    told = [losses, run.hash(), list(weights.shape)]\n"
               "    tensors = run.state_dict()\n"
               "    run.load_state_dict({name: 2 * one for name, one in tensors.items()})\n"
-              "    print(json.dumps(told + [run.hash()]))\n")
-    mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
-    status, out, told = two_processes(script, mpi, tmp_path / "printed")
-    assert status == 0, told
-    with ls.Run(recipe, progress=False) as run:
-        losses, found = [m.loss for m in run], run.hash()
-        run.load_state_dict({name: 2 * one for name, one in run.state_dict().items()})
-        loaded = run.hash()
-    assert [json.loads(text) for text in out] == [[losses, found, [32, 32], loaded]] * 2
-
-
-def test_a_rollout_of_processes_has_the_same_bits(recipe, tmp_path):
-    script = ("import lockstep as ls, json\n"
-              "layout = {'parallel.dp': 2, 'parallel.zero': 3, 'rollout.tp': 2}\n"
+              "    print(json.dumps(told + [run.hash()]))\n"
+              "layout = {'parallel.dp': 2, 'parallel.zero': 3, 'rollout.tp': 2,\n"
+              "          'train.out': sys.argv[2] + '/rollouts'}\n"
               "with ls.Run(json.loads(sys.argv[1]), layout, progress=False) as run:\n"
               "    told = []\n"
               "    for m in run:\n"
@@ -90,13 +80,16 @@ def test_a_rollout_of_processes_has_the_same_bits(recipe, tmp_path):
     mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
     status, out, told = two_processes(script, mpi, tmp_path / "printed")
     assert status == 0, told
-    found = []
+    found, losses = [], []
     with ls.Run(recipe, progress=False) as run:
         for m in run:
+            losses.append(m.loss)
             ids, logp = run.generate(["1 and", "7"], n=2, max_tokens=6, seed=m.step)
             found += [ids.tolist(), logp.tolist(), run.logprobs(ids).tolist()]
-        found.append(run.hash())
-    assert [json.loads(text) for text in out] == [found] * 2
+        hash_ = run.hash()
+        run.load_state_dict({name: 2 * one for name, one in run.state_dict().items()})
+        expected = [[losses, hash_, [32, 32], run.hash()], [*found, hash_]]
+    assert [[json.loads(line) for line in text.splitlines()] for text in out] == [expected] * 2
 
 
 def test_an_interrupt_of_one_process_ends_the_order_of_all(recipe, tmp_path):

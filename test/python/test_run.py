@@ -22,6 +22,7 @@ import pytest
 
 import lockstep as ls
 from lockstep import _lib, _where
+from conftest import ALL, cases
 
 
 def hashes(recipe, keys=None):
@@ -41,11 +42,11 @@ def test_a_run_has_the_bits_of_the_program(recipe, tmp_path):
     assert f"hash {found}" in told
 
 
-@pytest.mark.parametrize("layout", [{"dp": 2}, {"tp": 2}, {"pp": 2}, {"dp": 2, "zero": 3}])
-def test_layouts_have_one_hash(recipe, tmp_path, layout):
+def test_layouts_have_one_hash(recipe, tmp_path):
     one = hashes(recipe)
-    keys = {f"parallel.{name}": value for name, value in layout.items()}
-    assert hashes(recipe, {**keys, "train.out": str(tmp_path / "cut")}) == one
+    for i, layout in enumerate(({"dp": 2}, {"tp": 2}, {"pp": 2}, {"dp": 2, "zero": 3})):
+        keys = {f"parallel.{name}": value for name, value in layout.items()}
+        assert hashes(recipe, {**keys, "train.out": str(tmp_path / str(i))}) == one, layout
 
 
 def test_metrics_are_a_named_tuple_and_callbacks_hear_in_this_thread(recipe):
@@ -614,10 +615,10 @@ def test_a_fork_and_another_thread_are_told(recipe):
         run.step()
 
 
-@pytest.mark.parametrize("arch", ["gemma2", "gemma3"])
-def test_a_model_without_windows_is_saved_with_one_over_its_context(recipe, tmp_path, arch):
-    """transformers' Gemma 2 and 3 always have one."""
-    keys = {"model.arch": arch, "model.layers": 6, "model.window": 0, "numerics.precision": "fp32"}
+@pytest.mark.parametrize("arch, layers", [("gemma2", 2), ("gemma3", 6)])
+def test_a_model_without_windows_is_saved_with_one_over_its_context(recipe, tmp_path, arch, layers):
+    """transformers' Gemma 2 and 3 always have one; every sixth layer of Gemma 3 has none."""
+    keys = {"model.arch": arch, "model.layers": layers, "model.window": 0, "numerics.precision": "fp32"}
     ids = np.arange(24)[None] * 7 % 250
     with ls.Run(recipe, keys, progress=False) as run:
         run.step()
@@ -666,8 +667,8 @@ def heard():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("layout", [{}, {"parallel.tp": 2}, {"parallel.dp": 2, "parallel.pp": 2}],
-                         ids=str)
+@pytest.mark.parametrize("layout", cases([{}, {"parallel.dp": 2, "parallel.pp": 2}],
+                                         [{"parallel.tp": 2}]), ids=str)
 def test_an_interrupt_ends_what_is_asked_and_the_run_goes_on(recipe, layout, monkeypatch, heard):
     with ls.Run(recipe, {**layout, "eval.samples": 64}, progress=False) as run:
         expected = run.generate("1 and", n=3, max_tokens=5)
@@ -752,13 +753,15 @@ def test_an_interrupt_at_any_line_leaves_the_session_to_the_next_order(recipe, k
             sys.settrace(None)
         return left[0] <= 0
 
-    # Lines by turns on one rank and on two; CHECK=all has all of them on both.
-    every = 1 if os.environ.get("CHECK") == "all" else 2
+    # On one rank a call has every second line, and the call behind it the others; on two ranks, which
+    # take longer, every eighth. CHECK=all has all of them.
+    every = 1 if ALL else 8 if keys else 2
     with ls.Run(recipe, {**keys, "train.steps": 1000}, progress=False) as run:
         tensor = run.params["h.0.attn.q.weight"]
-        for call in (run.hash, lambda: run.logprobs([[1, 2, 3]]), tensor.full, tensor.grad.local):
+        for i, call in enumerate((run.hash, lambda: run.logprobs([[1, 2, 3]]), tensor.full,
+                                  tensor.grad.local)):
             run.step()
-            n = 2 if keys and every == 2 else 1
+            n = 1 + i % every
             while interrupted_at(n, call):
                 call()
                 n += every
@@ -828,7 +831,7 @@ def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
 def test_runs_that_are_dropped_are_freed(recipe, tmp_path):
     """`make check-all` makes a thousand; threads, files and memory of all are gone. Memory that the
     allocator keeps for threads levels off: the second half of the runs adds less than 64 KiB each."""
-    count = 1000 if os.environ.get("CHECK") == "all" else 20
+    count = 1000 if ALL else 6
 
     def held():
         gc.collect()
