@@ -61,6 +61,12 @@ LDLIBS += $(shell pkg-config --libs ompi-c 2>/dev/null || pkg-config --libs mpic
 endif
 CFLAGS_ALL = $(CFLAGS_BASE) $(CFLAGS)
 
+# What objects are compiled with: when it changes, they are compiled again. Warnings change none.
+FLAGS := $(filter-out -Werror,$(CC) $(CFLAGS_ALL) $(LDFLAGS_BASE) $(LDFLAGS))
+$(BUILD)/flags: always
+	@mkdir -p $(@D)
+	@new='$(subst ','\'',$(FLAGS))'; [ "$$new" = "$$(cat $@ 2>/dev/null)" ] || printf '%s\n' "$$new" > $@
+
 # src/ops/kern/*.c is compiled once per instruction set, with LS_KERNEL_ISA naming it.
 KERNELS  := $(wildcard src/ops/kern/*.c)
 SOURCES  := $(filter-out $(KERNELS),$(wildcard src/*/*.c))
@@ -81,19 +87,19 @@ EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 all: $(if $(COMMANDS),$(BUILD)/lockstep) $(BUILD)/liblockstep.a $(BUILD)/liblockstep.so \
 	$(BUILD)/lockstep-uninstalled.pc
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 intrinsics = $(if $(filter-out plain,$(ISAS)),$(shell sed -n 's|^/\* cflags: \(.*\) \*/$$|\1|p' $(1)))
 # Files that hold intrinsics above the base instruction set name their flags in a line
 # "/* cflags: ... */" near the top.
-$(BUILD)/src/ops/%.o: src/ops/%.c
+$(BUILD)/src/ops/%.o: src/ops/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call intrinsics,$<) -MMD -MP -c $< -o $@
 define isa_rule
-$(BUILD)/%.$(1).o: %.c
+$(BUILD)/%.$(1).o: %.c $(BUILD)/flags
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)
 	$(Q)$(CCACHE) $(CC) $$(CFLAGS_ALL) $(ISA_FLAGS_$(1)) -DLS_KERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
@@ -136,7 +142,7 @@ $(BUILD)/lockstep: $(COMMANDS:%.c=$(BUILD)/%.o) $(BUILD)/liblockstep.a
 PACKAGED  := $(BUILD)/packaged
 USE_MPI   := $(shell grep -l LS_WITH_MPI src/*/*.c cmd/*.c)
 alone      = $(foreach o,$(1),$(if $(filter $(USE_MPI:%.c=$(BUILD)/%.o),$(o)),$(o:$(BUILD)/%=$(BUILD)/alone/%),$(o)))
-$(BUILD)/alone/%.o: %.c
+$(BUILD)/alone/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CCACHE) $(CC) $(filter-out -DLS_WITH_MPI=1,$(CFLAGS_ALL)) -MMD -MP -c $< -o $@
