@@ -103,17 +103,9 @@ void cmd_lines_bool(struct cmd_lines *lines, const char *key, bool value)
     fputs(value ? "true" : "false", member(lines, key));
 }
 
-static void number_put(FILE *line, double value, int digits)
-{
-    if (isfinite(value))
-        fprintf(line, "%.*g", digits, value);
-    else
-        fputs("null", line);
-}
-
 void cmd_lines_double(struct cmd_lines *lines, const char *key, double value)
 {
-    number_put(member(lines, key), value, 17);
+    ls_json_number(member(lines, key), value, 17);
 }
 
 void cmd_lines_text(struct cmd_lines *lines, const char *key, const char *bytes, size_t count)
@@ -148,7 +140,7 @@ void cmd_lines_logprobs(struct cmd_lines *lines, const float *logprobs, int64_t 
             else if (part)
                 bits_put(line, logprobs[i]);
             else
-                number_put(line, (double)logprobs[i], 9);
+                ls_json_number(line, (double)logprobs[i], 9);
         }
         fputs(count ? "]" : "[]", line);
     }
@@ -164,7 +156,7 @@ void cmd_lines_token(struct cmd_lines *lines, const struct ls_tokenizer *tokeniz
     if (tokenizer && !ls_decode(tokenizer, &id, 1, &lines->piece, &ignored))
         cmd_lines_text(lines, "text", lines->piece.bytes, lines->piece.count);
     FILE *line = member(lines, "logprob");
-    number_put(line, known ? (double)logprob : NAN, 9);
+    ls_json_number(line, known ? (double)logprob : NAN, 9);
     if (known)
         bits_put(member(lines, "bits"), logprob);
     else

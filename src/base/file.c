@@ -120,7 +120,8 @@ bool ls_path_absolute(const char *path, char out[PATH_MAX])
 
 int ls_path_join(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
 {
-    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
+    const char *between = ls_path_ends(folder, "/") ? "" : "/";
+    if (snprintf(out, PATH_MAX, "%s%s%s", folder, between, name) < PATH_MAX)
         return LS_OK;
     return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", folder,
                         PATH_MAX);

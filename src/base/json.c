@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,14 +58,16 @@ int ls_json_parse(const char *name, const char *text, size_t bytes, int code, js
     *out = ls_json_load(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to read it", name);
-    if (!*out)
-        return ls_error_set(error, code, "%.300s:%d:%d: not JSON: %s: " WANTED, name, where.line,
-                            where.column, where.text);
+    if (!*out) {
+        ls_error_set(error, code, "not JSON: %s: " WANTED, where.text);
+        ls_error_at(error, name, where.line, where.column);
+        return code;
+    }
     if (json_is_object(*out))
         return LS_OK;
     json_decref(*out);
     *out = NULL;
-    return ls_error_set(error, code, "%.300s:1: " WANTED, name);
+    return ls_error_line(error, code, name, 1, WANTED);
 }
 
 int ls_json_read(const char *path, int code, json_t **out, struct ls_error *error)
@@ -113,4 +116,15 @@ void ls_json_string(FILE *file, const char *bytes, size_t count)
             fprintf(file, "\\u%04x", c);
     }
     fputc('"', file);
+}
+
+void ls_json_number(FILE *file, double value, int digits)
+{
+    char number[40] = "null";
+    if (isfinite(value))
+        snprintf(number, sizeof number, "%.*g", digits, value);
+    char *comma = strchr(number, ',');
+    if (comma)
+        *comma = '.';
+    fputs(number, file);
 }

@@ -5,7 +5,6 @@
 #include <lockstep/trace.h>
 
 #include "trace/append.h"
-#include "trace/text.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -102,12 +101,12 @@ void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value)
             break;
         digits++;
     }
-    trace_put_number(member(jsonl, key), (double)value, digits);
+    ls_json_number(member(jsonl, key), (double)value, digits);
 }
 
 void ls_jsonl_double(struct ls_jsonl *jsonl, const char *key, double value)
 {
-    trace_put_number(member(jsonl, key), value, 17);
+    ls_json_number(member(jsonl, key), value, 17);
 }
 
 void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value)

@@ -3,6 +3,8 @@
 
 #include "trace/text.h"
 
+#include <lockstep/base/json.h>
+
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -46,7 +48,7 @@ static void put_value(FILE *out, double value)
 {
     fputc(' ', out);
     if (isfinite(value))
-        trace_put_number(out, value, 17);
+        ls_json_number(out, value, 17);
     else
         fputs(isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf", out);
     fputc('\n', out);

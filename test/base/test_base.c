@@ -1,5 +1,6 @@
 /* Random numbers, bf16, ordered sums, digests and errors. */
 #include <lockstep/base.h>
+#include <lockstep/base/file.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -255,6 +256,16 @@ CASE(test_errors)
     assert_string_equal(ls_nearest("LION", words, 4), "lion");
     assert_string_equal(ls_nearest("gelu", words, 4), "gelu_tanh");
     assert_null(ls_nearest("", words, 4));
+}
+
+CASE(test_paths_are_joined_by_one_slash)
+{
+    char path[PATH_MAX];
+    struct ls_error error = {0};
+    assert_ok(ls_path_join(path, "parts/", "0001", &error), error);
+    assert_string_equal(path, "parts/0001");
+    assert_ok(ls_path_join(path, "parts", "0001", &error), error);
+    assert_string_equal(path, "parts/0001");
 }
 
 /* What other programs ask for: the key, the file and its line, the cause, whatever is put around

@@ -32,6 +32,9 @@ struct json_t *ls_json_load(const char *text, size_t bytes, size_t flags,
 
 /* Writes a string with its quotes; what is not UTF-8 becomes U+FFFD. Bytes may be 0. */
 void ls_json_string(FILE *file, const char *bytes, size_t count);
+/* Writes a number in at most so many digits, with a point whatever the locale; null if it is not
+ * finite. */
+void ls_json_number(FILE *file, double value, int digits);
 
 LS_C_END
 #endif
