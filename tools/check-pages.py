@@ -45,9 +45,9 @@ PROGRAM = re.compile(
     r"cmp|cp|docker|export|head|kill|make|mkdir|mpirun|prlimit|printf|python3|sbatch|srun|tools/\S+)"
     r"( |$))")
 ERROR = re.compile(r"lockstep( [a-z]+)*: (?!warning|info)")
-# Of `make check`: some seven seconds of CPU time in all, and none that calls make.
+# Of `make check`: some four seconds of CPU time in all, and none that calls make.
 QUICK = [f"doc/{name}.md" for name in (
-    "convert data layout library memory models python troubleshooting "
+    "convert data library memory models python troubleshooting "
     "parallel/context-parallel parallel/pipeline-parallel parallel/sequence-parallel "
     "parallel/tensor-parallel parallel/together parallel/zero").split()]
 LENT = ["clusters", "configs", "examples"]

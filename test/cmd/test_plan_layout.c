@@ -163,9 +163,9 @@ CASE(test_order_costs_presets_little)
 CASE(test_larger_leaves_are_named)
 {
 #define GPT3                                                                                       \
-    "plan --layout --cluster clusters/a100-80g-1024.yaml model.arch=gpt2 model.layers=96 "         \
+    "plan --layout --cluster clusters/a100-80g-1024.yaml model.arch=gpt2 model.layers=24 "         \
     "model.channels=12288 model.heads=96 model.vocab=51200 model.context=2048 "                    \
-    "numerics.tp_tiles=8 parallel.tp=8 parallel.pp=8 parallel.dp=16 batch.global=1536 "            \
+    "numerics.tp_tiles=8 parallel.tp=8 parallel.pp=2 parallel.dp=16 batch.global=1536 "            \
     "batch.micro=1 parallel.zero=1 parallel.sp=true memory.recompute=selective "                   \
     "parallel.schedule=interleaved parallel.chunks=6 "
     program_expect(GPT3 "numerics.leaf_sequences=2", 0,

@@ -14,7 +14,8 @@
 
 #define SMALL                                                                                      \
     "plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 16 "              \
-    "batch.global=32 memory.recompute=none memory.offload.optimizer=none parallel.cp=1 --seconds " \
+    "model.layers=8 batch.global=32 memory.recompute=none memory.offload.optimizer=none "          \
+    "parallel.cp=1 --seconds "                                                                     \
     "0 "
 
 #define CPU "clusters/cpu-2core.yaml"
@@ -22,7 +23,7 @@
 CASE(test_shows_every_part)
 {
     static const char *const words[] = {
-        "llama-8b: 8.03 G parameters",
+        "llama-8b: 2.8 G parameters",
         "the best by time",
         "the second is",
         "proven: no other layout is better",
@@ -208,7 +209,7 @@ CASE(test_refuses)
                    "no layout for 16 accelerators with parallel.tp=3: it does not divide the "
                    "model's query heads, 32; expected 1, 2, 4 or 8");
     program_expect(SMALL "--explain pp=5", 13,
-                   "with parallel.pp=5: it does not divide 16 accelerators; expected 1, 2, 4, 8");
+                   "with parallel.pp=5: it does not divide 16 accelerators; expected 1, 2, 4 or 8");
     program_expect(SMALL "--explain dp=3", 13,
                    "with parallel.dp=3: it does not divide batch.global, 32; expected 1, 2, 4, 8");
     program_expect(SMALL "--explain pp=4,tp=8", 13,

@@ -248,7 +248,7 @@ CASE_WITH(test_what_is_named_works, scratch_setup, scratch_teardown)
     static struct drawn drawn;
     struct counts counts = {0};
     char table[300];
-    uint64_t many = (uint64_t)(check_all() ? 20000 : 20000 / check_every(50, 20));
+    uint64_t many = (uint64_t)(check_all() ? 20000 : 20000 / check_every(50, 40));
     snprintf(table, sizeof table, "%s/table.csv", (const char *)*state);
     table_write(table);
     for (uint64_t seed = 1; seed <= many; seed++) {

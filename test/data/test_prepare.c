@@ -292,7 +292,7 @@ CASE_WITH(test_tail_of_few_documents_is_held_out, setup, support_teardown)
  */
 CASE_WITH(test_long_document_and_any_number_of_workers, setup, support_teardown)
 {
-    enum { BYTES = 3 << 20 };
+    enum { BYTES = 2 << 20 };
     char *text = malloc(BYTES);
     for (uint32_t i = 0; i < BYTES; i += 4) {
         uint32_t random[4];
@@ -300,7 +300,7 @@ CASE_WITH(test_long_document_and_any_number_of_workers, setup, support_teardown)
         for (int k = 0; k < 4; k++)
             text[i + (uint32_t)k] = "the the \xc3\xa9\n =9"[random[k] % 14];
     }
-    memset(text + BYTES / 2, 'a', 9 << 17); /* no place to cut for longer than a job */
+    memset(text + BYTES / 4, 'a', 9 << 17); /* no place to cut for longer than a job */
     const char *inputs[] = {input("long.txt", "")};
     scratch_write(inputs[0], text, BYTES);
     struct ls_prepare_config config = config_of(inputs, 1);
@@ -714,9 +714,10 @@ CASE_WITH(test_lines_without_end, setup, support_teardown)
     char command[700];
     const char *inputs[] = {support_path("in/long.jsonl.gz")};
     snprintf(command, sizeof command,
-             "{ echo '{\"text\":\"one\"}'; head -c 280000000 /dev/zero | tr '\\0' x; echo; "
-             "echo '{\"text\":\"two\"}'; } | gzip -1 > %s",
-             inputs[0]);
+             "cd %s/in; head -c 1048576 /dev/zero | tr '\\0' x | gzip -1 > some; "
+             "{ echo '{\"text\":\"one\"}' | gzip; for i in $(seq 257); do cat some; done; "
+             "printf '\\n{\"text\":\"two\"}\\n' | gzip; } > long.jsonl.gz",
+             support_folder);
     assert_int_equal(system(command), 0);
     struct skips skips = {0};
     struct ls_prepare_config config = config_of(inputs, 1);

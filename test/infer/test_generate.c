@@ -212,6 +212,8 @@ CASE(test_generation_has_the_bits_of_training)
         for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
             if (check_pair(run, (int)i, 5) && scored(*state, run, layouts[i], drawn, false, &error))
                 fail_msg("run %d, %s: %s", run, layout_text(layouts[i]), error.text);
+        if (run > 0 && !check_all())
+            continue;
         static struct outcome other; /* one bit of a log-probability is seen */
         uint32_t bits;
         other = *drawn;
@@ -240,15 +242,16 @@ CASE(test_so_does_generation_in_int8)
                     fail_msg("run %d, %s, int8 %d: %s", run, layout_text(layouts[i]), q,
                              error.text);
             drawn->choice.quantize = LS_QUANTIZE_NONE;
-            assert_int_equal(scored(*state, run, (keys_t){NULL}, drawn, false, &error),
-                             LS_ENUMERIC);
+            if (run < 2 || check_all())
+                assert_int_equal(scored(*state, run, (keys_t){NULL}, drawn, false, &error),
+                                 LS_ENUMERIC);
             free(drawn);
         }
 }
 
 CASE(test_greedy_text_is_the_likeliest)
 {
-    for (int run = 0; run < RUNS; run++) {
+    for (int run = 0; run < RUNS; run += check_every(5, 5)) {
         struct ls_error error = {0};
         struct job job = plain;
         job.temperature = 0;
@@ -306,6 +309,8 @@ CASE(test_texts_depend_neither_on_batch_nor_layout)
                          (long)job.batch);
             free(out);
         }
+        if (run > 0 && !check_all())
+            continue;
         struct job other = plain;
         other.temperature = 0.9f;
         struct outcome *out = generate(*state, run, (keys_t){NULL}, other);

@@ -317,7 +317,7 @@ static void run_each(const char *directory, const keys_t keys, int ranks, int ev
 
 CASE(test_the_likeliest_token_is_known)
 {
-    run_each(*state, (keys_t){NULL}, 1, check_every(5, 5), likeliest_body);
+    run_each(*state, (keys_t){NULL}, 1, check_every(11, 11), likeliest_body);
     run_each(*state, (keys_t){"parallel.tp=2"}, 2, check_every(11, 11), likeliest_body);
 }
 

@@ -56,6 +56,7 @@ CASE_WITH(test_a_clone_may_have_a_blank_in_its_path, scratch_setup, scratch_tear
                   "eval \"${CC:-cc} -c examples/collective.c $flags -o collective.o\"\n");
 }
 
+/* What is uninstalled leaves nothing. */
 CASE_WITH(test_a_program_links_with_another_prefix, scratch_setup, scratch_teardown)
 {
     shell(*state, "make install PREFIX=\"$scratch/prefix\"\n"
@@ -64,7 +65,9 @@ CASE_WITH(test_a_program_links_with_another_prefix, scratch_setup, scratch_teard
                   "build_with \"$scratch/prefix/lib/pkgconfig\" --static\n"
                   "ldd \"$scratch/program\" > \"$scratch/libs\"\n"
                   "without liblockstep \"$scratch/libs\"\n"
-                  "(cd / && \"$scratch/prefix/bin/lockstep\" --version)");
+                  "(cd / && \"$scratch/prefix/bin/lockstep\" --version)\n"
+                  "make uninstall PREFIX=\"$scratch/prefix\"\n"
+                  "test -z \"$(find \"$scratch/prefix\" -not -type d)\"");
 }
 
 CASE_WITH(test_a_folder_for_libraries_of_its_own, scratch_setup, scratch_teardown)
@@ -80,13 +83,6 @@ CASE_WITH(test_a_staged_installation, scratch_setup, scratch_teardown)
                   "without -r \"$scratch\" \"$scratch\"/stage/usr/lib/pkgconfig\n"
                   "PKG_CONFIG_PATH=\"$scratch\"/stage/usr/lib/pkgconfig pkg-config --libs lockstep"
                   " > \"$scratch/libs\"\nwithout rpath \"$scratch/libs\"");
-}
-
-CASE_WITH(test_uninstall_leaves_nothing, scratch_setup, scratch_teardown)
-{
-    shell(*state, "make install PREFIX=\"$scratch/prefix\" > \"$scratch/log\"\n"
-                  "make uninstall PREFIX=\"$scratch/prefix\"\n"
-                  "test -z \"$(find \"$scratch/prefix\" -not -type d)\"");
 }
 
 /* A sanitizer's run time would have to be linked first. */
