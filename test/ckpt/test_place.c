@@ -335,7 +335,7 @@ CASE_WITH(test_each_request_fails_once, setup, teardown)
 CASE_WITH(test_from_each_request_on_all_fail, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT, S3_REFUSE};
-    const int every = check_every(3, 2);
+    const int every = check_every(3, 4);
     struct ls_error error = {0};
     uint64_t bytes;
     checkpoint_make(*state, 1);

@@ -179,7 +179,7 @@ CASE(test_tensor_and_sequence_parallel)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
-            if (!check_pair(arch, i, 2))
+            if (!check_pair(arch, i, 3))
                 continue;
             struct cut cut = cut_tensor((enum ls_arch)arch, i);
             cut.documents = true;
@@ -192,7 +192,7 @@ CASE(test_context_parallel)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
-            if (!check_pair(arch, i, 2))
+            if (!check_pair(arch, i, 3))
                 continue;
             struct cut cut = cut_context((enum ls_arch)arch, i);
             cut.documents = true;

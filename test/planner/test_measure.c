@@ -177,7 +177,7 @@ static struct ls_measure tiny_of(struct ls_cluster *cluster)
 {
     struct ls_measure measure = {.effort = ls_measure_effort_quick(), .cluster = cluster};
     measure.effort.cores = 2;
-    measure.effort.works_s = 0.01;
+    measure.effort.works_s = 0.002;
     measure.effort.bytes_max = 4096;
     measure.effort.elements = 1 << 16;
     return measure;

@@ -154,18 +154,18 @@ static void check_calls(void **state, int ranks, bool resumed, int every)
 
 CASE_WITH(test_a_run_that_begins, tokens_setup, scratch_teardown)
 {
-    check_calls(state, 1, false, 1);
+    check_calls(state, 1, false, check_every(2, 2));
 }
 
 CASE_WITH(test_a_run_that_goes_on, tokens_setup, scratch_teardown)
 {
-    check_calls(state, 1, true, check_every(4, 2));
+    check_calls(state, 1, true, check_every(4, 4));
 }
 
 /* Each rank writes its files of a checkpoint. */
 CASE_WITH(test_a_run_of_two_ranks, tokens_setup, scratch_teardown)
 {
-    check_calls(state, 2, true, check_every(4, 4));
+    check_calls(state, 2, true, check_every(4, 6));
 }
 
 int main(void)

@@ -53,9 +53,11 @@ static json_t *trace_of(const struct ls_config *config, int rank)
     char path[1200];
     json_error_t where;
     snprintf(path, sizeof path, "%s/trace/rank-%05d.json", config->train.out, rank);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+    char *text = scratch_read(path, NULL);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &where);
     if (!root)
         fail_msg("%s:%d: %s", path, where.line, where.text);
+    free(text);
     return root;
 }
 

@@ -711,7 +711,7 @@ CASE_WITH(test_bf16_moments_are_the_same_when_resumed, tokens_setup, scratch_tea
         run(&wide);
         assert_string_not_equal(whole.hash, wide.hash);
         for (int i = 0; i < LAYOUTS; i++) {
-            if (!check_pair(o, i, 2))
+            if (!check_pair(o, i, 3))
                 continue;
             const char *const *a = layouts[i], *const *b = layouts[(i + 1) % LAYOUTS];
             char what[64];

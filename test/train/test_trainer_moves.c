@@ -301,7 +301,7 @@ CASE_WITH(test_a_run_does_what_was_recorded, tokens_setup, scratch_teardown)
 {
     for (int i = 0; i < LAYOUTS; i++)
         for (int k = 0; k < 2; k++) {
-            if (!check_pair(i, k, 2))
+            if (!check_pair(i, k, 4))
                 continue;
             struct ls_config config = config_of(*state, layouts[i]);
             struct ls_error error = {0};

@@ -288,7 +288,7 @@ static void check_layouts(const char *directory, const keys_t model, int turn)
     struct ls_config one = config_make(directory, model, (keys_t){NULL});
     whole_make(&whole, &one);
     for (int i = 0; i < LAYOUTS; i++) {
-        if (!check_pair(i, turn, 2))
+        if (!check_pair(i, turn, 4))
             continue;
         struct task task = {.config = config_make(directory, model, layouts[i]), .whole = &whole};
         struct ls_error error = {0};

@@ -93,7 +93,7 @@ CASE(test_what_is_frozen_is_held_once)
         "parallel.pp=2 parallel.tp=2",
     };
     enum { LAYOUTS = sizeof layouts / sizeof *layouts };
-    int every = check_every(4, 4);
+    int every = check_every(7, 7);
     for (int r = 0; r < FROZEN; r++) {
         bool blocks = r >= FROZEN_BLOCKS, server = strstr(frozen[r], "async.mode=server");
         /* One worker a rank, or each unit with memory of its own. */
