@@ -251,8 +251,8 @@ static int recipe_check(const char *folder, int recipe, int64_t steps)
 int fast_check(const char *folder, int64_t steps)
 {
     int failed = 0;
-    /* Of `make check`: fp32, and bf16 over a base in few bits. */
-    for (int recipe = 0; recipe < RECIPES; recipe += check_every(RECIPES, 17))
+    /* Of `make check`: fp32 alone. */
+    for (int recipe = 0; recipe < RECIPES; recipe += check_every(RECIPES, RECIPES))
         failed += recipe_check(folder, recipe, steps);
     return failed;
 }

@@ -187,7 +187,7 @@ static void refusal_check(struct session *s, int recipe, const struct ls_config 
     struct ls_proof proof[STEPS_MAX];
     if (status != LS_ELAYOUT)
         failure(s, recipe, config, "is refused, but not as a layout");
-    if (s->refused++ % (check_all() ? 16 : 128))
+    if (s->refused++ % (check_all() ? 16 : 256))
         return;
     status = ls_config_layout(config, 0, &layout, &error);
     if (status != LS_ELAYOUT || strlen(error.text) < 20)
@@ -386,7 +386,7 @@ int main(int argc, char **argv)
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     s->kept = rows_kept();
     s->isas = ls_isa_best() + 1;
-    s->every = argc > 1 ? ls_max(atoi(argv[1]), 1) : check_all() ? 6 : 360;
+    s->every = argc > 1 ? ls_max(atoi(argv[1]), 1) : check_all() ? 6 : 720;
     recipe_tokens_write(s->folder);
     for (int recipe = 0; recipe < SMALL; recipe++)
         small_config(s, recipe);

@@ -150,7 +150,7 @@ CASE_WITH(test_resident_is_planned, tokens_setup, scratch_teardown)
      * not, by which thread's arena it lies in. */
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     mallopt(M_TRIM_THRESHOLD, 128 << 10);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_every(6, 6)) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_every(7, 7)) {
         /* What a plan forgets is in every run. What the system maps for a reason of its own (it
          * was 4 MiB once in hundreds of runs) is not in three. */
         struct growth g = growth_of(*state, cases[i]);

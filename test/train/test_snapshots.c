@@ -342,7 +342,7 @@ static int killed_at_every_call(int ranks, const char *keys, int stride)
 
 CASE(test_killed_at_any_call)
 {
-    int on = killed_at_every_call(1, "", check_every(41, 37));
+    int on = killed_at_every_call(1, "", check_every(41, 53));
     on += killed_at_every_call(4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3",
                                check_every(97, 97));
     assert_true(on > 0);

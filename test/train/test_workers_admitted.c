@@ -427,7 +427,7 @@ CASE(test_each_feature_is_one_of_runs_without_workers)
 CASE(test_a_feature_is_refused_or_gives_the_same_bits)
 {
     (void)state;
-    int every = check_every(211, 97), counts[MODES][OUTCOMES] = {{0}}, wrong = 0;
+    int every = check_every(211, 157), counts[MODES][OUTCOMES] = {{0}}, wrong = 0;
     for (int i = 0; i < MODES * count; i++) {
         int m = i % MODES, f = i / MODES;
         bool refuses = is_refused(m, list[f]); /* at no cost */
@@ -489,7 +489,7 @@ CASE(test_offloaded_state_gives_the_same_bits)
         for (int m = 0; m < MODES; m++) {
             bool diloco = m < 2, server = strstr(offloads[i], "compensation");
             bool skips = strstr(offloads[i], "gradients") ? !diloco : server && diloco;
-            if (skips || !check_pair((int)i, m, 2))
+            if (skips || !check_pair((int)i, m, 3))
                 continue;
             struct trial trial = trial_of(&modes[m], offloads[i]);
             if (trial.outcome != EQUAL)

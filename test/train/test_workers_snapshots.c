@@ -307,7 +307,7 @@ static const char *layout_of(const struct mode *mode, int i)
 /* Nothing is on the disk. */
 CASE(test_a_run_goes_on_from_the_newest)
 {
-    int every = check_every(7, 11);
+    int every = check_every(7, MODES * LAYOUTS); /* otherwise one for each mode */
     for (int i = 0; i < MODES * LAYOUTS; i++) {
         const struct mode *mode = &modes[i % MODES];
         if (i % every && i >= MODES)
@@ -421,7 +421,7 @@ CASE(test_a_disk_that_hangs)
         "parallel.workers=2 memory.offload.optimizer=host memory.offload.parameters=host" STORES,
         "parallel.workers=1 parallel.dp_shard=2 parallel.zero=3" STORES,
     };
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i += check_every(2, 2))
         if (!is_held_alike(&modes[i], words[i]))
             fail_msg("%s, %s: other bytes", modes[i].name, words[i]);
 }
@@ -485,7 +485,7 @@ CASE(test_the_disk_refuses)
     struct workers_run reference = reference_of(&modes[0]);
     int refused = 0;
     for (int b = 0; b < 2; b++)
-        for (int at = 1;; at += check_every(5, 3)) {
+        for (int at = 1;; at += check_every(5, 5)) {
             struct workers_run run = run_of(&modes[0], "parallel.workers=2" STORES);
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, below[b]));
