@@ -83,7 +83,7 @@ CASE(test_what_is_no_object_is_refused)
     static const struct {
         const char *text, *said;
     } cases[] = {
-        {"", "bad.json:1:0: not JSON: "},
+        {"", "bad.json:1: not JSON: "},
         {"{\n \"a\": 1,\n \"b\": ]}", "bad.json:3:7: not JSON: "},
         {"{\"a\": 1, \"a\": 2}", "duplicate object key"},
         {"{\"a\": \"\xff\"}", "not JSON: unable to decode byte 0xff"},
