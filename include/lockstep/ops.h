@@ -81,7 +81,7 @@ enum { LS_TOKEN_TILE = 16 };
 
 /* Local. Of the sets up to `most`, which this machine has, the fastest in this arithmetic. Only for
  * bf16 in FMA, from AVX512_BF16 on, is that a question: its products are measured beside AVX-512's,
- * some milliseconds. Where LS_ISA_VARIABLE is set: most. */
+ * some milliseconds, once a process. Where LS_ISA_VARIABLE is set: most. */
 enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_arithmetic arithmetic, enum ls_dtype act);
 
 /* Whether activations may be of this type. */
@@ -117,6 +117,14 @@ void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa);
  * which change nothing in it, so that threads may share it. There is nothing to release. */
 void ls_ops_init_shared(struct ls_ops *ops);
 void ls_ops_release(struct ls_ops *ops);
+
+/* Below this many elements a team of threads costs more than it saves. */
+enum { LS_TEAM_MIN = 16384 };
+/* Local. As many threads as a loop over so many elements is worth. */
+static inline int ls_ops_team(const struct ls_ops *ops, int64_t elements)
+{
+    return elements < LS_TEAM_MIN ? 1 : ops->threads;
+}
 
 #include <lockstep/ops/attention.h>
 #include <lockstep/ops/blocks.h>

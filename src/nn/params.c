@@ -472,7 +472,8 @@ void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *o
     struct ls_philox_key key = ls_philox_key_of(seed, purpose);
     int64_t end = first + count, first_row = first / param->cols;
     int64_t rows = count > 0 ? (end - 1) / param->cols - first_row + 1 : 0;
-#pragma omp parallel for num_threads(ops->threads) schedule(static)
+    int team = ls_ops_team(ops, count);
+#pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         int64_t begin = ls_max((first_row + r) * param->cols, first);
         struct run run = run_at(param, begin, end);
@@ -511,7 +512,8 @@ void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const cha
     int64_t end = first + count, first_row = first / param->cols;
     int64_t rows = count > 0 ? (end - 1) / param->cols - first_row + 1 : 0;
     uint64_t low = 0, high = 0;
-#pragma omp parallel for num_threads(ops->threads) schedule(static) reduction(+ : low, high)
+    int team = ls_ops_team(ops, count);
+#pragma omp parallel for num_threads(team) schedule(static) reduction(+ : low, high)
     for (int64_t r = 0; r < rows; r++) {
         int64_t begin = ls_max((first_row + r) * param->cols, first);
         struct run run = run_at(param, begin, end);

@@ -52,13 +52,25 @@ static double fma_seconds(enum ls_isa isa)
     return least;
 }
 
+/* Measured once a process: what a machine is does not change, and a program may open many runs. */
+static enum ls_isa fastest_measured(enum ls_isa most)
+{
+    static _Atomic int known[LS_ISA_COUNT]; /* 1 + a set; 0: not measured */
+    int set = known[most] - 1;
+    if (set < 0) {
+        double with = fma_seconds(most), without = fma_seconds(LS_ISA_AVX512);
+        set = (int)(without > 0 && without < 0.95 * with ? LS_ISA_AVX512 : most);
+        known[most] = 1 + set;
+    }
+    return (enum ls_isa)set;
+}
+
 enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_arithmetic arithmetic, enum ls_dtype act)
 {
     if (most < LS_ISA_AVX512_BF16 || arithmetic != LS_ARITHMETIC_FMA || act != LS_BF16 ||
         getenv(LS_ISA_VARIABLE))
         return most;
-    double with = fma_seconds(most), without = fma_seconds(LS_ISA_AVX512);
-    return without > 0 && without < 0.95 * with ? LS_ISA_AVX512 : most;
+    return fastest_measured(most);
 }
 
 enum ls_arithmetic ls_arithmetic_fastest(enum ls_isa isa, enum ls_dtype act)

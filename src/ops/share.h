@@ -5,13 +5,10 @@
 
 #include <lockstep/ops.h>
 
-/* Below this many elements a team costs more than it saves. */
-enum { OPS_SHARE_MIN = 16384 };
-
 /* None if ops is idle. */
 static inline int ops_parts(const struct ls_ops *ops, int64_t elements)
 {
-    return ops->idle ? 0 : elements < OPS_SHARE_MIN ? 1 : ops->threads;
+    return ops->idle ? 0 : ls_ops_team(ops, elements);
 }
 
 /* Where part `part` of `parts` of [0, count) begins, at a multiple of align. */
