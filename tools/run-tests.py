@@ -8,9 +8,13 @@ Order     The longest first: test/weights.txt has the seconds that each program 
           measured them. A program that is not there is taken for long.
 Marks     A test's source may name, in a line `/* check: WORD ... */` near its top, what it needs:
           `cores`    every core of this machine: nothing runs beside it
-          `network`  a network of its own: one such program at a time
+          `threads`  every core, but others run beside it
+          `network`  a network of its own, and every core: one such program at a time
           `waits`    hardly a core: it is not counted among those that run at a time
           `disk`     a file system on a disk: its scratch folders are no files in memory
+Cores     Without CHECK, all other programs have one core each: threads and ranks that wait for each
+          other there take a tenth less CPU time. With CHECK=few, under sanitizers, and CHECK=all they
+          have all cores.
 Scratch   Without TMPDIR and CHECK=all, scratch folders are in /dev/shm if it has room: a disk costs
           more CPU time than memory, and makes programs wait.
 Sets      The programs that $ISA_TESTS names run once more on each lesser instruction set of the
@@ -68,7 +72,8 @@ class Program:
         self.cpu_s = 0.0
         self.why = ""
 
-    def start(self, scratch):
+    def start(self, scratch, cores):
+        self.cores = cores
         self.log = tempfile.TemporaryFile()
         environment = dict(os.environ, **{TAG: self.tag})
         if self.isa:
@@ -76,8 +81,11 @@ class Program:
         if scratch and "disk" not in self.marks:
             environment["TMPDIR"] = scratch
         self.begin_s = time.monotonic()
+        own = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores)  # a child takes them over
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=subprocess.STDOUT, env=environment)
+        os.sched_setaffinity(0, own)
 
     def end(self, status, usage):
         self.code = os.waitstatus_to_exitcode(status)
@@ -229,9 +237,17 @@ class Run:
                 return self.waiting.pop(i)
         return None
 
+    def cores_for(self, program):
+        """All, or the one on which the fewest programs run."""
+        cores = os.sched_getaffinity(0)
+        if os.environ.get("CHECK") or {"cores", "network", "threads"} & program.marks:
+            return cores
+        others = [p.cores for p in self.running.values() if "waits" not in p.marks]
+        return {min(sorted(cores), key=lambda core: sum(core in taken for taken in others))}
+
     def start_some(self):
         while program := self.next_program():
-            program.start(self.scratch)
+            program.start(self.scratch, self.cores_for(program))
             self.running[program.process.pid] = program
 
     def reap(self):

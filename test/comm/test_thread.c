@@ -1,4 +1,5 @@
 /* Collectives among threads: results, orders of sums, ranks that fail or leave. */
+/* check: threads */
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/suite.h"

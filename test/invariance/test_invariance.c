@@ -21,6 +21,7 @@
  * covered is printed, and a gap fails.
  *
  * Broken twins prove that the comparison can fail (twins.c). */
+/* check: threads */
 #include "../support/cover.h"
 #include "../support/extent.h"
 #include "fast.h"
