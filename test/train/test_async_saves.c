@@ -379,7 +379,7 @@ CASE(test_a_disk_that_hangs)
     enum { HEADERS = 64 << 10 };
     char hash[33] = "";
     static const char *const keys[] = {"", "checkpoint.async=auto", BEST, "checkpoint.async=false",
-                                       "checkpoint.async=false" BEST};
+                                       ("checkpoint.async=false" BEST)};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct job job = {.stepped = hold_until_5};
         struct ls_layout layout;
