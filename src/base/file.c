@@ -18,6 +18,8 @@
 
 enum {
     BUFFER_BYTES = LS_FILE_STRAIGHT_BYTES,
+    DIRECT_BYTES = 4 << 20,     /* the buffer of a file that bypasses the page cache, */
+    BLOCK_BYTES = 4096,         /* and what its pieces and their places are multiples of */
     WRITE_BYTES_MAX = 8 << 20,  /* one write(2): well under the kernel's 2 GiB limit */
     WRITEBACK_BYTES = 32 << 20, /* the disk starts early, so that fsync has little to wait for */
     SETTLE_BYTES = 8 << 20,
@@ -169,6 +171,7 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
     if (status)
         return status;
     file->buffer = malloc(BUFFER_BYTES);
+    file->room = BUFFER_BYTES;
     if (!file->buffer)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
     bool special = !file->temporary[0];
@@ -201,6 +204,7 @@ int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const str
     *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
     snprintf(file->path, sizeof file->path, "%s", path);
     file->buffer = malloc(BUFFER_BYTES);
+    file->room = BUFFER_BYTES;
     if (!file->buffer)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
     int failure = ls_fault_check(fault, "open");
@@ -212,6 +216,26 @@ int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const str
         return LS_OK;
     ls_atomic_file_abort(file);
     return ls_error_errno(error, failure, "%s: no file in memory for it", path);
+}
+
+void ls_atomic_file_direct(struct ls_atomic_file *file)
+{
+    LS_ASSERT(file->fd >= 0 && !file->size);
+    unsigned char *room = file->temporary[0] ? aligned_alloc(BLOCK_BYTES, DIRECT_BYTES) : NULL;
+    if (!room || fcntl(file->fd, F_SETFL, O_DIRECT)) {
+        free(room);
+        return;
+    }
+    free(file->buffer);
+    file->buffer = room;
+    file->room = DIRECT_BYTES;
+    file->direct = true;
+}
+
+static void direct_end(struct ls_atomic_file *file)
+{
+    fcntl(file->fd, F_SETFL, 0);
+    file->direct = false;
 }
 
 static int file_fail(struct ls_atomic_file *file, int errno_value, const char *what)
@@ -251,8 +275,14 @@ static int file_put(struct ls_atomic_file *file, const unsigned char *data, size
     while (bytes > 0) {
         size_t piece = bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX;
         size_t written;
+        if (file->direct && (piece % BLOCK_BYTES || file->on_disk % BLOCK_BYTES))
+            direct_end(file); /* the last bytes */
         int failure = ls_fd_write(file->fd, data, piece, file->fault, &written);
         file->on_disk += written;
+        if (failure == EINVAL && file->direct) {
+            direct_end(file); /* the disk's blocks are larger */
+            failure = 0;
+        }
         if (failure == EPIPE && !strcmp(file->path, "-")) {
             failure = 0;
             written = piece; /* of whoever read the output and had enough */
@@ -281,13 +311,22 @@ int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t b
     if (file->error.code || bytes == 0)
         return file->error.code;
     file->size += bytes;
-    if (bytes > BUFFER_BYTES - file->buffered && file_flush(file))
-        return file->error.code;
-    if (bytes >= BUFFER_BYTES)
-        return file_put(file, data, bytes);
-    memcpy(file->buffer + file->buffered, data, bytes);
-    file->buffered += bytes;
-    return LS_OK;
+    for (const unsigned char *from = data; bytes > 0 && !file->error.code;) {
+        size_t piece = ls_min(file->room - file->buffered, bytes);
+        if (!file->buffered && bytes >= file->room &&
+            (!file->direct || (uintptr_t)from % BLOCK_BYTES == 0)) {
+            piece = bytes - (file->direct ? bytes % BLOCK_BYTES : 0);
+            file_put(file, from, piece);
+        } else {
+            memcpy(file->buffer + file->buffered, from, piece);
+            file->buffered += piece;
+            if (file->buffered == file->room)
+                file_flush(file);
+        }
+        from += piece;
+        bytes -= piece;
+    }
+    return file->error.code;
 }
 
 int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)

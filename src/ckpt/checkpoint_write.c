@@ -337,6 +337,7 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
         status = ls_atomic_file_open(&file, path, to->fault, error);
     if (status)
         return status;
+    ls_atomic_file_direct(&file);
     for (int64_t at = 0; got == COPY_BYTES; at += (int64_t)got) {
         failure = ls_fd_read(taken->fd, at, room, COPY_BYTES, &got);
         ls_progress();
@@ -352,14 +353,15 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
         ls_atomic_file_abort(&file);
         return status;
     }
+    status = ls_atomic_file_commit(&file, error);
     close(taken->fd); /* its memory is free, if it has no name any more */
     taken->fd = -1;
-    return ls_atomic_file_commit(&file, error);
+    return status;
 }
 
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error)
 {
-    unsigned char *room = malloc(COPY_BYTES);
+    unsigned char *room = aligned_alloc(4096, COPY_BYTES); /* no copy on the way to the disk */
     int status = room ? LS_OK : ls_no_memory(error, "to copy a checkpoint's files");
     for (int i = 0; i < to->taken_count && !status; i++)
         status = file_copy(to, &to->taken[i], room, error);

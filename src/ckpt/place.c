@@ -112,6 +112,8 @@ int place_file_write(const struct ls_place *place, const char *folder, const cha
         free(buffer);
         return status;
     }
+    if (from->beside_steps)
+        ls_atomic_file_direct(&file);
     for (uint64_t offset = 0; !status && offset < from->size;) {
         size_t bytes = ls_min(from->size - offset, place->options.part_bytes);
         status = ls_net_ends(&place->options.net)

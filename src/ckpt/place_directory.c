@@ -63,7 +63,7 @@ static int files_write(const struct ls_place *place, const struct ls_held *held,
     int status = LS_OK;
     for (int64_t i = 0; i < held->count && !status; i++) {
         struct reading reading = {held, &held->files[i]};
-        const struct place_read from = {read_held, &reading, held->files[i].size};
+        const struct place_read from = {read_held, &reading, held->files[i].size, true};
         status = place_file_write(place, temporary, held->files[i].name, &from, error);
         *bytes += held->files[i].size;
     }

@@ -54,6 +54,7 @@ struct place_read {
     int (*read)(void *user, uint64_t offset, void *buffer, size_t bytes, struct ls_error *error);
     void *user;
     uint64_t size;
+    bool beside_steps; /* and nobody reads it soon */
 };
 int place_file_write(const struct ls_place *place, const char *folder, const char *name,
                      const struct place_read *from, struct ls_error *error);

@@ -404,7 +404,7 @@ static int get(struct ls_place *place, int64_t step, const char *to, struct ls_e
     int status = objects_list(place->s3, step, &objects, error);
     for (int64_t i = 0; i < objects.count && !status; i++) {
         const char *name = objects.list[i].name;
-        const struct place_read from = {object_read, &reading, objects.list[i].size};
+        const struct place_read from = {object_read, &reading, objects.list[i].size, false};
         if (strchr(name, '/') || name[0] == '.' || !*name || strlen(name) > NAME_MAX / 2)
             status = ls_error_set(error, LS_ECKPT, "%s: \"%.100s\" is no file of a checkpoint",
                                   place->where, name);

@@ -43,7 +43,8 @@ struct ls_atomic_file {
     const struct ls_fault *fault;
     struct ls_error error; /* the first failure; code LS_OK while there is none */
     unsigned char *buffer; /* gathers small writes */
-    size_t buffered;
+    size_t buffered, room;
+    bool direct;      /* past the page cache */
     uint64_t size;    /* bytes accepted so far */
     uint64_t on_disk; /* of these, handed to the system */
     uint64_t started; /* of these, asked to be written back */
@@ -63,6 +64,10 @@ void ls_atomic_file_reuse(const char *path);
  * a buffer; O(1) memory. Returns the code of the first failure so far. */
 enum { LS_FILE_STRAIGHT_BYTES = 256 << 10 };
 int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t bytes);
+/* A large file that is written beside other work: its bytes go from a buffer to the disk, past the
+ * page cache, which takes a tenth of the CPU time and no memory; who reads it soon reads the disk.
+ * A hint, after open: file systems that cannot do it write as ever. */
+void ls_atomic_file_direct(struct ls_atomic_file *file);
 /* Appends formatted text of less than 4096 bytes. */
 int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
