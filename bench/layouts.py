@@ -82,7 +82,8 @@ RECIPES = [Recipe("GPT fp32", GPT + " numerics.precision=fp32", ONE + TWO),
 EVERY = 5  # rehearsed layouts between measurements of the machine
 MBIT = 200  # a second, of the cable between the hosts
 ROOT = pathlib.Path(__file__).resolve().parent
-BEGIN, END = "<!-- layouts: begin -->", "<!-- layouts: end -->"
+sys.path.insert(0, str(ROOT.parent / "tools"))
+import pages  # noqa: E402
 
 
 def run(options, recipe, words):
@@ -192,21 +193,7 @@ def write(rows):
         lines.append(f"| {row['recipe']} | `{row['keys']}` | {row['ranks']} | "
                      f"{row['planned_s']:.4f} s | {row['measured_s']:.4f} s | "
                      f"{100 * row['error']:+.1f} % |")
-    path = ROOT / "RESULTS.md"
-    text = path.read_text()
-    if BEGIN not in text:
-        text += f"\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    path.write_text(before + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END +
-                    rest.split(END, 1)[1])
-
-
-def commit_of(must_be_clean):
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True,
-                            capture_output=True, check=False).stdout.strip()
-    if must_be_clean and commit.endswith("-dirty"):
-        sys.exit("--write: this tree has changes that no commit has: commit them first")
-    return commit
+    pages.part_put(pages.RESULTS, "layouts", lines)
 
 
 def main():
@@ -219,7 +206,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
-    commit, rows = commit_of(options.write), []
+    commit, rows = pages.commit_of(options.write), []
     for recipe in RECIPES:
         if options.only in recipe.name:
             rows += layouts(options, recipe, commit)

@@ -27,8 +27,9 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- bench-checkpoint: begin -->", "<!-- bench-checkpoint: end -->"
+import pages
+from pages import ROOT
+
 # What is measured, what it is divided by, what the quotient of their seconds is at most.
 ROWS = [("save", "write", "2 ranks write plain files and sync them", 1 / 0.9),
         ("resume", "read", "2 ranks read plain files and digest them (XXH3)", 1 / 0.9),
@@ -148,16 +149,10 @@ def write(pairs, lines, commit):
     today = datetime.date.today().isoformat()
     store["checkpoint"] = {"setting": {"date": today, "lockstep": commit}, "pairs": pairs}
     kept.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n")
-    path = ROOT / "bench" / "RESULTS.md"
-    text = path.read_text()
-    if BEGIN not in text:
-        text += f"\n{BEGIN}\n{END}\n"
     new = ["## Checkpoints", "", "`tools/bench-checkpoint.py --write`: the state of GPT-2 124M, "
            f"{pairs[0]['bytes'] / 1e9:.2f} GB, medians of {len(pairs)} pairs; {today}, commit "
            f"{commit}. DCP's seconds are for as many bytes.", "", *lines]
-    before, rest = text.split(BEGIN, 1)
-    path.write_text(before + BEGIN + "\n\n" + "\n".join(new) + "\n\n" + END +
-                    rest.split(END, 1)[1])
+    pages.part_put(pages.RESULTS, "bench-checkpoint", new)
 
 
 def main():
@@ -176,10 +171,9 @@ def main():
     if not os.access(o.torch, os.X_OK) or not has_torch(o.torch):
         print(f"{o.torch} has no PyTorch: without DCP (--torch PYTHON)", file=sys.stderr)
         o.torch = None
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True,
-                            capture_output=True, check=False).stdout.strip()
-    if o.write and (commit.endswith("-dirty") or o.keys):
-        sys.exit("--write: commit what is changed first, and leave keys out")
+    if o.write and o.keys:
+        sys.exit("--write: leave keys out")
+    commit = pages.commit_of(o.write)
     pairs = pairs_run(o)
     lines = table(pairs)
     print(f"{pairs[0]['bytes'] / 1e9:.2f} GB, medians of {len(pairs)} pairs")

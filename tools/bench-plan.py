@@ -18,14 +18,13 @@ cluster file is what its source says of the machine.
 import argparse
 import datetime
 import json
-import pathlib
 import statistics
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
-PRESETS_BEGIN, PRESETS_END = "<!-- presets: begin -->", "<!-- presets: end -->"
+import pages
+from pages import ROOT
+
 LISTED = ROOT / "bench" / "published.json"
 DETERMINISM = ROOT / "doc" / "determinism.md"
 ORDER_LIMIT = 1.05  # of a preset at its published layout
@@ -277,33 +276,19 @@ def page(made, explained):
              "kernels (tools/bench-plan.py has it).", "", *explained, ""]
     for table, rows in made:
         lines += section(table, rows)
-    return "\n".join(lines)
-
-
-def commit():
-    return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True,
-                          capture_output=True, check=False).stdout.strip()
+    return lines
 
 
 def write(made, explained):
     kept = ROOT / "bench" / "results.json"
     store = json.loads(kept.read_text())
     store["published"] = {
-        "setting": {"date": datetime.date.today().isoformat(), "lockstep": commit()},
+        "setting": {"date": datetime.date.today().isoformat(), "lockstep": pages.commit_of(False)},
         "tables": [{"name": t["name"], "reports": t["reports"],
                     "rows": rows}
                    for t, rows in made]}
     kept.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n")
-    path = ROOT / "bench" / "RESULTS.md"
-    text = path.read_text()
-    if BEGIN not in text:
-        text += f"\n{BEGIN}\n{END}\n"
-    between(path, text, BEGIN, END, page(made, explained))
-
-
-def between(path, text, begin, end, new):
-    before, rest = text.split(begin, 1)
-    path.write_text(before + begin + "\n\n" + new + end + rest.split(end, 1)[1])
+    pages.part_put(pages.RESULTS, "published", page(made, explained))
 
 
 def main():
@@ -335,8 +320,7 @@ def main():
     print(f"in all {len(every)} runs: {summary(every)}")
     if o.write:
         write(made, listed["explained"])
-        between(DETERMINISM, DETERMINISM.read_text(), PRESETS_BEGIN, PRESETS_END,
-                "\n".join(presets(listed, o.lockstep)[0]) + "\n\n")
+        pages.part_put(DETERMINISM, "presets", presets(listed, o.lockstep)[0])
 
 
 if __name__ == "__main__":

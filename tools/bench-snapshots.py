@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""What snapshots cost a step: bench-snapshots.py [ROUNDS] [KEY=VALUE...]
+"""What checkpoints and snapshots beside steps cost: bench-snapshots.py [--write] [ROUNDS] [KEY=VALUE...]
 
-Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step) without snapshots,
-with one after each step, and with checkpoints too that are written from them, one as soon as the
-one before is on the disk; ROUNDS times (3) one after the other, 7 steps each. Prints over the steps
-behind the third of a run: the median of a step's seconds (with what it waited for snapshots), as a
-share of the median without; and the median share of a step that was waiting. The first two
-snapshots of a run take new memory, which the system clears; later ones are written over them. Uses
-build/lockstep.
-Keys are set beside those of the runs, such as model.preset=gpt2-tiny for a try.
+Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step) with neither, with a
+snapshot after each step, with checkpoints too that are written from them, one as soon as the one
+before is on the disk, and with a checkpoint of each step alone (checkpoint.async); ROUNDS times (3)
+one after the other, 7 steps each. Prints over the steps behind the third of a run: the median of a
+step's seconds (with what it waited for snapshots), as a share of the median without; and the median
+share of a step that was waiting. The first two snapshots of a run take new memory, which the system
+clears; later ones are written over them. Uses build/lockstep.
+Keys are set beside those of the runs, such as `model.preset=gpt2-tiny model.vocab=257 data.sequence=64` for a
+try.
+--write puts the table into bench/RESULTS.md.
 """
 
+import datetime
 import json
 import os
 import shutil
@@ -19,17 +22,22 @@ import subprocess
 import sys
 import tempfile
 
+import pages
+
 KEYS = ["data.train=corpus_train", "model.preset=gpt2-124m", "data.sequence=1024",
         "batch.global=4", "parallel.dp=2", "parallel.zero=1", "train.steps=7",
         "optim.decay_steps=1000", "train.keep=2", "log.progress=off", "log.tensorboard=false"]
 WARM = 3
-RUNS = {"no snapshots": [], "snapshots": ["snapshot.every=1"],
-        "and checkpoints": ["snapshot.every=1", "train.save_every=1"]}
+RUNS = {"neither": [], "snapshots": ["snapshot.every=1"],
+        "snapshots and checkpoints": ["snapshot.every=1", "train.save_every=1"],
+        "checkpoints": ["checkpoint.async=true", "train.save_every=1"]}
+GOALS = {"snapshots": (1.02, 0.005), "snapshots and checkpoints": (1.05, 0.005),
+         "checkpoints": (1.05, 0.005)}
 
 
 def steps_of(lockstep, folder, keys):
     """(step_s between two updates, snapshot_s) of each step behind WARM, and saves beside."""
-    subprocess.run([lockstep, "train", *KEYS, *keys, *sys.argv[2:], "train.out=run"], cwd=folder,
+    subprocess.run([lockstep, "train", *KEYS, *keys, "train.out=run"], cwd=folder,
                    check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
@@ -39,8 +47,8 @@ def steps_of(lockstep, folder, keys):
     return [(r["step_s"], r.get("snapshot_s", 0)) for r in steps], saves
 
 
-def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+def measured(rounds, keys):
+    """Of each of RUNS: a step's seconds and waiting, and how many checkpoints came beside steps."""
     lockstep = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/lockstep")
     steps, saves = {name: [] for name in RUNS}, dict.fromkeys(RUNS, 0)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
@@ -49,18 +57,49 @@ def main():
         subprocess.run([lockstep, "data", "prepare", "--input", "text.txt", "--output", "corpus",
                         "--tokenizer", "byte"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         for _ in range(rounds):
-            for name, keys in RUNS.items():
-                more, beside = steps_of(lockstep, folder, keys)
+            for name, of_run in RUNS.items():
+                more, beside = steps_of(lockstep, folder, [*of_run, *keys])
                 steps[name] += more
                 saves[name] += beside
+    return steps, saves
+
+
+def table(steps, saves):
+    lines = ["| beside steps | a step | ratio | target | | waits | target | | checkpoints |",
+             "|---|---|---|---|---|---|---|---|---|"]
     # What the update waits for snapshots is in step_s already; it is never counted less than once.
     whole = {name: statistics.median(s + w for s, w in values) for name, values in steps.items()}
-    print(f"{rounds} rounds of {len(RUNS)} runs; medians over {len(steps['snapshots'])} steps")
-    print(f"{'':16} {'step':>8} {'ratio':>7} {'waits':>7}  checkpoints beside steps")
     for name, values in steps.items():
         waits = statistics.median(w / (s + w) for s, w in values)
-        print(f"{name:16} {whole[name]:6.2f} s {whole[name] / whole['no snapshots']:6.3f}x "
-              f"{100 * waits:6.2f}%  {saves[name]}")
+        line = f"| {name} | {whole[name]:.2f} s | "
+        if name in GOALS:
+            ratio = whole[name] / whole["neither"]
+            for value, most, form in zip((ratio, waits), GOALS[name], ("{:.3f}", "{:.2%}")):
+                line += (f"{form.format(value)} | ≤ {form.format(most)} | "
+                         f"{'met' if value <= most else 'short'} | ")
+        else:
+            line += " | | | | | | "
+        lines.append(line + f"{saves[name]} |")
+    return lines
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--write"]
+    write = len(words) + 1 < len(sys.argv)
+    rounds = int(words.pop(0)) if words and words[0].isdigit() else 3
+    if write and words:
+        sys.exit("--write: leave keys out")
+    commit = pages.commit_of(write)
+    steps, saves = measured(rounds, words)
+    lines = [f"GPT-2 124M, two rank threads, ZeRO 1; {rounds} rounds, medians over "
+             f"{len(steps['snapshots'])} steps.", "", *table(steps, saves)]
+    print("\n".join(lines))
+    if write:
+        today = datetime.date.today().isoformat()
+        pages.part_put(pages.RESULTS, "bench-snapshots", [
+            "## Checkpoints and snapshots beside steps", "",
+            f"`tools/bench-snapshots.py --write`: {today}, commit {commit}. {lines[0]}",
+            *lines[1:]])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The three figures in README.md, made from the same numbers as RESULTS.md, for run.py."""
 
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+import pages
 
 # What README shows, in this order: (part, how the titles begin).
 SHOWN = (("fsdp2", ""), ("bf16", "bf16, one rank"), ("fast", "what order costs"))
@@ -21,18 +21,12 @@ def table(store):
     lines = ["| GPT-2 124M, one training step | speed, ratio | peak memory, ratio |", "|---|---|---|"]
     for part, begin in SHOWN:
         lines += row(part, begin, store)
-    return "\n".join(lines + [
+    return lines + [
         "", f"{machines}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.", "",
         "Programs alternate, and ratios are medians. A peer is the fastest of several ways to run",
         "PyTorch. [All figures](bench/RESULTS.md) stand with their goals, commits and commands, and",
-        "missed goals are marked *short*; `make bench-peers` measures again ([how](bench/README.md))."])
+        "missed goals are marked *short*; `make bench-peers` measures again ([how](bench/README.md))."]
 
 
 def write(path, store):
-    """Our part of README.md lies between two marks; the rest stays."""
-    text = path.read_text() if path.exists() else ""
-    if BEGIN not in text or END not in text:
-        return
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    path.write_text(f"{before}{BEGIN}\n\n{table(store)}\n\n{END}{after}")
+    pages.part_put(path, "figures", table(store))

@@ -31,7 +31,9 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import offload
+import pages
 import readme
 import tables
 from figures import best_of, figure, memory, paired, share, speed
@@ -43,7 +45,6 @@ SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast", "recomp
                                 "moved")),
             ("From commit to commit", ("before", "start")))
 PARTS = tuple(part for _, parts in SECTIONS for part in parts)
-BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 
 
 # ---- what runs ----------------------------------------------------------------------------------
@@ -559,7 +560,7 @@ def page(store):
         for key, together in groups.items():
             lines += run_table(json.loads(key), together, store)
         lines.append("")
-    return "\n".join(lines)
+    return lines[:-1]
 
 
 def figure_row(f):
@@ -598,13 +599,7 @@ def run_table(setting, parts, store):
 def write(out, store):
     """Our part of the page lies between two marks; what others write around it stays."""
     (out / "results.json").write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n")
-    path = out / "RESULTS.md"
-    text = path.read_text() if path.exists() else "# Figures\n\n" + BEGIN + "\n" + END + "\n"
-    if BEGIN not in text:
-        text += f"\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    path.write_text(before + BEGIN + "\n\n" + page(store) + "\n" + END + after)
+    pages.part_put(out / "RESULTS.md", "bench-peers", page(store))
     if out == ROOT / "bench":
         readme.write(ROOT / "README.md", store)
 
