@@ -10,27 +10,30 @@
 #include <immintrin.h>
 #endif
 
-/* to[n] = from[n]; the two share nothing, here and below. */
+/* to[n] = from[n]; the two share nothing, here and below. Where the vectors end is computed, not
+ * counted: a constant n then leaves no loop for the rest. */
 static inline void half_widen_f16(const ls_f16 *restrict from, int64_t n, float *restrict to)
 {
-    int64_t i = 0;
+    int64_t vectors = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
+    vectors = n - n % 8;
+    for (int64_t i = 0; i < vectors; i += 8)
         _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(from + i))));
 #endif
-    for (; i < n; i++)
+    for (int64_t i = vectors; i < n; i++)
         to[i] = ls_f16_to_f32(from[i]);
 }
 
 static inline void half_round_f16(const float *restrict from, int64_t n, ls_f16 *restrict to)
 {
-    int64_t i = 0;
+    int64_t vectors = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
+    vectors = n - n % 8;
+    for (int64_t i = 0; i < vectors; i += 8)
         _mm_storeu_si128((void *)(to + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
-    for (; i < n; i++)
+    for (int64_t i = vectors; i < n; i++)
         to[i] = ls_f32_to_f16(from[i]);
 }
 
