@@ -56,7 +56,7 @@ part_run() {
         BUILD=build-arm64 tools/run-tests.py --under 'tools/arm64.sh run' build-arm64/test/train/test_golden
         ;;
     fuzz) make fuzz SECONDS=60 ;;
-    coverage) make coverage CHECK=all ;;
+    coverage) make coverage CHECK=all WERROR=1 ;;
     soak) make soak ;;
     kills) make faults-kills ;;
     load) tools/prove-check.sh load 20 ;;
