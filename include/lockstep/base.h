@@ -93,8 +93,8 @@ int ls_error_prefix(struct ls_error *error, const char *format, ...)
 /* The same behind the text that is there, which is cut to make room. */
 int ls_error_suffix(struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Puts "FILE:LINE: " before the text, or "FILE:LINE:COLUMN: " (column 0: none), of 200 bytes of the
- * name; returns error's code. */
+/* Puts "FILE:LINE: " before the text, or "FILE:LINE:COLUMN: " (column 0: none), of a name of more
+ * than 500 bytes "..." and its end; returns error's code. */
 int ls_error_at(struct ls_error *error, const char *file, int64_t line, int64_t column);
 /* Says that the text is about that key of a configuration, and where its reason begins. */
 int ls_error_about(struct ls_error *error, const char *key, size_t reason);

@@ -46,14 +46,28 @@ static void error_write(struct ls_error *error, int code, const char *format, va
     ls_escape(text, strlen(text), "", error->text, sizeof error->text);
 }
 
-/* The parts of an error whose text is so many bytes further behind now. */
+/* The parts of an error whose text is so many bytes further behind now, and may have been cut. */
 static void parts_take(struct ls_error *error, const struct ls_error *from, int shift)
 {
     struct ls_error taken = *from;
+    int end = (int)strlen(error->text);
     memcpy(taken.text, error->text, sizeof taken.text);
-    taken.reason += taken.key[0] ? shift : 0;
-    taken.file += taken.line ? shift : 0;
+    taken.reason = taken.key[0] ? (int)ls_min(taken.reason + shift, end) : taken.reason;
+    taken.file = taken.line ? (int)ls_min(taken.file + shift, end) : taken.file;
+    taken.file_bytes = (int)ls_min(taken.file_bytes, end - taken.file);
     *error = taken;
+}
+
+/* Puts "PREFIX: " before the text; returns the bytes that it takes there. */
+static int text_push(struct ls_error *error, const char *prefix)
+{
+    struct ls_error before = *error;
+    ls_error_set(error, before.code, "%s: ", prefix);
+    int shift = (int)strlen(error->text);
+    ls_error_set(error, before.code, "%s%s", error->text, before.text);
+    before.unfiled = 0;
+    parts_take(error, &before, shift);
+    return shift;
 }
 
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
@@ -111,15 +125,10 @@ int ls_error_prefix(struct ls_error *error, const char *format, ...)
 {
     if (!error)
         return LS_EINVAL;
-    struct ls_error before = *error;
-    char prefix[sizeof error->text];
+    char prefix[401];
     LS_FORMAT(prefix, format);
-    ls_error_set(error, before.code, "%.400s: ", prefix);
-    int shift = (int)strlen(error->text);
-    ls_error_set(error, before.code, "%s%s", error->text, before.text);
-    before.unfiled = 0;
-    parts_take(error, &before, shift);
-    return before.code;
+    text_push(error, prefix);
+    return error->code;
 }
 
 int ls_error_suffix(struct ls_error *error, const char *format, ...)
@@ -137,18 +146,21 @@ int ls_error_suffix(struct ls_error *error, const char *format, ...)
 
 int ls_error_at(struct ls_error *error, const char *file, int64_t line, int64_t column)
 {
-    char place[48] = "";
+    enum { WHOLE = 500, END = WHOLE - 3 };
+    char place[48] = "", prefix[WHOLE + 80];
     if (!error)
         return LS_EINVAL;
+    size_t bytes = strlen(file), gone = bytes > WHOLE ? bytes - END : 0;
+    while (gone && (file[gone] & 0xc0) == 0x80) /* not within a character */
+        gone++;
     if (column > 0)
         snprintf(place, sizeof place, ":%lld", (long long)column);
-    size_t before = strlen(error->text);
-    ls_error_prefix(error, "%.200s:%lld%s", file, (long long)line, place);
-    size_t shift = strlen(error->text) - before;
-    char number[48];
-    int behind = snprintf(number, sizeof number, ":%lld%s: ", (long long)line, place);
+    snprintf(prefix, sizeof prefix, "%s%s:%lld%s", gone ? "..." : "", file + gone, (long long)line,
+             place);
+    int shift = text_push(error, prefix);
+    int behind = snprintf(NULL, 0, ":%lld%s: ", (long long)line, place);
     error->file = 0;
-    error->file_bytes = (int)shift - behind;
+    error->file_bytes = shift - behind;
     error->line = line;
     return error->code;
 }

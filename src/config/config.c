@@ -130,11 +130,8 @@ static int assign(struct ls_config *config, const char *assignment, struct ls_er
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
              assignment);
     int index = config_index(name);
-    if (index < 0) {
-        char what[512];
-        config_unknown(name, what, sizeof what);
-        return ls_error_set(error, LS_ECONFIG, "%s", what);
-    }
+    if (index < 0)
+        return config_unknown(name, error);
     char why[256];
     const struct ls_config_key *key = &ls_config_keys(NULL)[index];
     if (!config_parse(config, key, equals + 1, false, why, sizeof why))

@@ -38,8 +38,8 @@ bool config_path_word(const char *value);
 size_t config_utf8_prefix(const char *text, size_t bytes);
 /* The table's names, for suggestions. Returns how many. */
 size_t config_names(const char *names[LS_CONFIG_KEYS_MAX]);
-/* "unknown key optim.learning_rate; did you mean optim.lr?" */
-void config_unknown(const char *name, char *text, size_t bytes);
+/* Refuses it: "unknown key optim.learning_rate; did you mean optim.lr?" */
+int config_unknown(const char *name, struct ls_error *error);
 /* Puts where its key was given, if it was, before an error that refuses one; returns code. */
 int config_locate(const struct ls_config *config, int code, struct ls_error *error);
 /* Names of keys in other programs, index 0, 1, ...; false past the last. */

@@ -222,7 +222,8 @@ static const struct alias *alias_of(const char *name, const char *leaf)
     return NULL;
 }
 
-void config_unknown(const char *name, char *text, size_t bytes)
+/* "unknown key optim.learning_rate; did you mean optim.lr?" */
+static void unknown_say(const char *name, char *text, size_t bytes)
 {
     char word[64], near[256];
     normalise(leaf_of(name), word, sizeof word);
@@ -242,4 +243,13 @@ void config_unknown(const char *name, char *text, size_t bytes)
         spelling = near;
     snprintf(text, bytes, "unknown key %s%s", name,
              ls_meant(spelling, " (lockstep train --help-config lists all)").text);
+}
+
+int config_unknown(const char *name, struct ls_error *error)
+{
+    char text[512];
+    unknown_say(name, text, sizeof text);
+    ls_error_set(error, LS_ECONFIG, "%s", text);
+    ls_error_about(error, name, 0);
+    return LS_ECONFIG;
 }

@@ -29,9 +29,9 @@ static int fail(struct reader *reader, struct ls_yaml_place at, const char *what
 
 static int unknown_key(struct reader *reader, struct ls_yaml_place at, const char *name)
 {
-    char what[512];
-    config_unknown(name, what, sizeof what);
-    return fail(reader, at, what);
+    config_unknown(name, reader->yaml.error);
+    ls_error_at(reader->yaml.error, reader->yaml.name, at.line, at.column);
+    return LS_ECONFIG;
 }
 
 static int group_index(const char *name)

@@ -291,6 +291,26 @@ CASE(test_parts_of_errors)
     assert_string_equal(error.text + error.reason, "expected a number");
     assert_int_equal(ls_error_place(&error, file, sizeof file), 3);
     assert_string_equal(file, "run.yaml");
+    static const char tail[] = "/run.yaml";
+    char names[2][600], found[600];
+    for (size_t i = 0; i < 2; i++) { /* a name that is whole, and one of which the end counts */
+        size_t bytes = i ? sizeof names[i] - 1 : 400;
+        memset(names[i], 'd', bytes);
+        strcpy(names[i] + bytes - strlen(tail), tail);
+        ls_error_refuse(&error, LS_ECONFIG, "optim.lr", "x", "%900s", "expected a number");
+        ls_error_at(&error, names[i], 3, 5);
+        assert_int_equal(ls_error_place(&error, found, sizeof found), 3);
+        assert_int_equal(strlen(found), i ? 500 : 400);
+        assert_string_equal(found + (i ? 3 : 0), names[i] + bytes - strlen(found) + (i ? 3 : 0));
+        assert_memory_equal(found, i ? "..." : "ddd", 3);
+        assert_memory_equal(error.text + strlen(found), ":3:5: optim.lr = x: ", 20);
+        ls_error_prefix(&error, "%.*s", 390, names[i]);
+        ls_error_prefix(&error, "%.*s", 390, names[i]); /* nothing of the reason is left */
+        assert_int_equal(strlen(error.text), sizeof error.text - 1);
+        assert_string_equal(error.text + error.reason, "");
+        assert_int_equal(ls_error_place(&error, found, sizeof found), 3);
+    }
+    ls_error_refuse(&error, LS_ECONFIG, "optim.lr", "x", "expected a number");
     ls_error_blame(&error, LS_CAUSE_FAULTY, "node1");
     assert_int_equal(ls_error_copy(&copy, LS_EBUSY, &error), LS_EBUSY);
     assert_int_equal(copy.code, LS_EBUSY);

@@ -269,6 +269,10 @@ CASE(test_errors_have_parts)
     assert_ptr_equal(strstr(error.text, "optim.lr"), error.text + error.unfiled);
     assert_int_equal(ls_config_set(&config, "optim.lrr=x", &error), LS_ECONFIG);
     assert_ptr_equal(strstr(error.text, "unknown"), error.text + error.unfiled);
+    assert_string_equal(error.key, "optim.lrr");
+    assert_int_equal(load(&config, "optim: {lrr: 1}\n", &error), LS_ECONFIG);
+    assert_string_equal(error.text, "run.yaml:1:9: unknown key optim.lrr; did you mean optim.lr?");
+    assert_string_equal(error.key, "optim.lrr");
     ls_config_reject(&config, LS_ECONFIG, "model.layers", &error, "expected more");
     assert_ptr_equal(strstr(error.text, "model.layers"), error.text + error.unfiled);
     ls_config_defaults(&config);
