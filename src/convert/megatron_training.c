@@ -46,20 +46,49 @@ static void translate_batch(struct convert *c, struct megatron *m)
     translate_rampup(c, m);
 }
 
+static bool says(const struct convert *c, const char *key)
+{
+    const struct convert_entry *entry = convert_find(c, key);
+    return entry && strcmp(entry->text, "0") != 0;
+}
+
+/* A run is counted in iterations or in samples, as is its schedule; only the latter lets a batch
+ * grow. Megatron-LM ends with an assertion otherwise. */
+static void check_counts(struct convert *c)
+{
+    static const char *const samples[] = {"--train-samples", "--lr-decay-samples",
+                                          "--lr-warmup-samples", "--rampup-batch-size"};
+    static const char *const iterations[] = {"--lr-decay-iters", "--lr-warmup-iters"};
+    static const char *const warm_ups[] = {"--lr-warmup-iters", "--lr-warmup-samples"};
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        if (says(c, "--train-iters") && says(c, samples[i]))
+            convert_fail(c, samples[i],
+                         "it counts samples: expected no --train-iters beside it, which counts "
+                         "iterations");
+    for (size_t i = 0; i < 2; i++)
+        if (says(c, "--train-samples") && says(c, iterations[i]))
+            convert_fail(c, iterations[i],
+                         "it counts iterations: expected no --train-samples beside it");
+    for (size_t i = 0; i < 2; i++)
+        if (says(c, "--lr-warmup-fraction") && says(c, warm_ups[i]))
+            convert_fail(c, warm_ups[i], "expected no --lr-warmup-fraction beside it");
+}
+
 /* Steps that an argument in steps, or one in samples, says; 0 for neither. */
 static int64_t steps_of(struct convert *c, const struct megatron *m, const char *in_steps,
-                        const char *in_samples, const char **from)
+                        const char *in_samples, const char *ours, const char **from)
 {
     int64_t value = 0;
     *from = in_steps;
-    if (convert_int(c, in_steps, 0, &value))
+    if (convert_int(c, in_steps, 0, &value) && value)
         return value;
     if (!convert_int(c, in_samples, 0, &value))
         return 0;
     *from = in_samples;
     if (value && (m->rampup || !m->batch)) {
-        convert_lose(c, in_samples, "train.samples", "steps are counted here, and %s: give %s",
-                     m->rampup ? "the batch grows" : "the batch is not known", in_steps);
+        convert_lose(c, in_samples, "train.samples",
+                     "steps are counted here, and %s: give %s=N and --allow-loss",
+                     m->rampup ? "the batch grows" : "the batch is not known", ours);
         return 0;
     }
     return value ? value / m->batch : 0;
@@ -68,7 +97,8 @@ static int64_t steps_of(struct convert *c, const struct megatron *m, const char 
 static void translate_steps(struct convert *c, struct megatron *m)
 {
     const char *from;
-    m->steps = steps_of(c, m, "--train-iters", "--train-samples", &from);
+    check_counts(c);
+    m->steps = steps_of(c, m, "--train-iters", "--train-samples", "train.steps", &from);
     if (m->steps)
         convert_keep_int(c, "train.steps", from, m->steps);
 }
@@ -79,7 +109,8 @@ static void translate_warm_up(struct convert *c, const struct megatron *m, int64
 {
     const char *from;
     double share, old;
-    int64_t steps = steps_of(c, m, "--lr-warmup-iters", "--lr-warmup-samples", &from);
+    int64_t steps =
+        steps_of(c, m, "--lr-warmup-iters", "--lr-warmup-samples", "optim.warmup_steps", &from);
     if (!steps && convert_real(c, "--lr-warmup-fraction", &share)) {
         from = "--lr-warmup-fraction";
         steps = convert_share(share, decay ? decay : m->steps);
@@ -109,7 +140,8 @@ static void translate_end(struct convert *c, const char *style, double peak)
 static void translate_wsd(struct convert *c, const struct megatron *m)
 {
     const char *from;
-    int64_t steps = steps_of(c, m, "--lr-wsd-decay-iters", "--lr-wsd-decay-samples", &from);
+    int64_t steps = steps_of(c, m, "--lr-wsd-decay-iters", "--lr-wsd-decay-samples",
+                             "optim.cooldown_steps", &from);
     const char *style = convert_word(c, "--lr-wsd-decay-style", "exponential");
     convert_keep(c, "optim.schedule", "--lr-decay-style", "wsd");
     if (steps)
@@ -128,7 +160,8 @@ static void translate_rate(struct convert *c, const struct megatron *m)
                                             {"cosine", "cosine"},
                                             {"inverse-square-root", "inverse_sqrt"}};
     const char *style = convert_word(c, "--lr-decay-style", "linear"), *from;
-    int64_t decay = steps_of(c, m, "--lr-decay-iters", "--lr-decay-samples", &from);
+    int64_t decay =
+        steps_of(c, m, "--lr-decay-iters", "--lr-decay-samples", "optim.decay_steps", &from);
     double peak = 0;
     bool known = convert_among(style, "WSD");
     convert_take(c, "optim.lr", "--lr", NULL);

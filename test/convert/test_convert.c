@@ -26,6 +26,7 @@ static const struct golden {
     {LS_CONVERT_DEEPSPEED, "keys.json", 64, NULL},
     {LS_CONVERT_MEGATRON, "pretrain.sh", 0, NULL},
     {LS_CONVERT_MEGATRON, "llama.txt", 16, NULL},
+    {LS_CONVERT_MEGATRON, "samples.txt", 8, NULL},
     {LS_CONVERT_MEGATRON, "qwen3.sh", 0, NULL},
     {LS_CONVERT_MEGATRON, "keys.sh", 32, NULL},
     {LS_CONVERT_TORCHTITAN, "older.toml", 16, NULL},
@@ -527,6 +528,38 @@ CASE(test_optimizers_and_schedules)
            &strict, "schedule: constant ", NULL);
     expect_refused(LS_CONVERT_TORCHTITAN, "[optimizer]\nname = \"Adam\"", &strict,
                    "optimizer.weight_decay", "part of Adam's gradient", NULL);
+}
+
+/* What Megatron-LM asserts of a run in iterations, and of one in samples. */
+CASE(test_a_run_is_counted_in_one_way)
+{
+    static const char *const refused[][2] = {
+        {"--train-iters 5 --train-samples 80", "--train-samples = 80: it counts samples: expected "
+                                               "no --train-iters"},
+        {"--train-iters 5 --lr-decay-samples 80", "--lr-decay-samples = 80: it counts samples"},
+        {"--train-iters 5 --lr-warmup-samples 80", "--lr-warmup-samples = 80: it counts samples"},
+        {"--train-iters 5 --rampup-batch-size 1 1 80", "--rampup-batch-size = 1 1 80: it counts"},
+        {"--train-samples 80 --lr-decay-iters 5", "--lr-decay-iters = 5: it counts iterations: "
+                                                  "expected no --train-samples"},
+        {"--train-samples 80 --lr-warmup-iters 5", "--lr-warmup-iters = 5: it counts iterations"},
+        {"--train-iters 50 --lr-warmup-iters 5 --lr-warmup-fraction 0.1",
+         "--lr-warmup-iters = 5: expected no --lr-warmup-fraction"},
+        {"--train-samples 80 --lr-warmup-samples 16 --lr-warmup-fraction 0.1",
+         "--lr-warmup-samples = 16: expected no --lr-warmup-fraction"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "--global-batch-size 16 %s", refused[i][0]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, refused[i][1], NULL);
+    }
+    expect(LS_CONVERT_MEGATRON,
+           "--global-batch-size 16 --train-samples 80 --train-iters 0 --lr-warmup-samples 32", &lax,
+           "  steps: 5 ", "warmup_steps: 2 ", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--global-batch-size 16 --train-iters 5 --lr-warmup-samples 0 --lr-warmup-fraction 0.4",
+           &lax, "  steps: 5 ", "warmup_steps: 2 ", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--train-samples 80 --attention-dropout 0", &strict,
+                   "give train.steps=N and --allow-loss", NULL);
 }
 
 /* ---- sources -------------------------------------------------------------------------------- */

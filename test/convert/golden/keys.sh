@@ -148,13 +148,13 @@ torchrun \
     --high-priority-a2a-comm-stream \
     --micro-batch-size 2 \
     --batch-size 2 \
-    --global-batch-size 64 \
-    --rampup-batch-size 16 16 3000 \
+    --global-batch-size \
+    64 \
     --step-batch-size-schedule \
     --decrease-batch-size-if-needed \
     --phase-transition-iterations \
-    --train-iters 1000 \
-    --train-samples 64000 \
+    --train-iters \
+    1000 \
     --iterations-to-skip \
     --exit-interval \
     --exit-duration-in-mins \
@@ -211,12 +211,12 @@ torchrun \
     --lr 3e-4 \
     --min-lr 3e-5 \
     --lr-decay-style cosine \
-    --lr-decay-iters 900 \
-    --lr-decay-samples 57600 \
-    --lr-warmup-iters 10 \
-    --lr-warmup-samples 640 \
-    --lr-warmup-fraction 0.01 \
-    --warmup 0.01 \
+    --lr-decay-iters \
+    900 \
+    --lr-warmup-iters \
+    10 \
+    --warmup \
+    0.01 \
     --lr-warmup-init \
     --lr-wsd-decay-style linear \
     --lr-wsd-decay-iters 100 \
