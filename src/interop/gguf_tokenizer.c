@@ -94,18 +94,17 @@ static json_t *merges_of(const char *folder)
     return list;
 }
 
-/* Returns whether the folder has the file. */
-static bool template_read(json_t *templates, const char *name, const char *folder, const char *file)
+/* The text of a file; NULL if the folder has none. */
+static json_t *template_of(const char *folder, const char *file)
 {
     char path[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     bool found =
         interop_exists(folder, file) && ls_path_join(path, folder, file, NULL) == LS_OK &&
         ls_file_read(path, LS_CHAT_TEMPLATE_BYTES_MAX, LS_EDATA, &text, &bytes, NULL) == LS_OK;
-    if (found)
-        json_object_set_new(templates, name, json_stringn(text, bytes));
+    json_t *template = found ? json_stringn(text, bytes) : NULL;
     free(text);
-    return found;
+    return template;
 }
 
 /* As llama.cpp's converter writes names. */
@@ -118,14 +117,33 @@ static void template_add(json_t *templates, const char *written, json_t *templat
         json_object_set(templates, name, template);
 }
 
+/* additional_chat_templates/NAME.jinja beside chat_template.jinja. */
+static void templates_add(json_t *templates, const char *folder)
+{
+    json_t *files = interop_templates(folder), *each;
+    size_t i;
+    json_array_foreach(files, i, each)
+    {
+        const char *file = json_string_value(each), *begin = strchr(file, '/') + 1;
+        json_t *template = template_of(folder, file);
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)(strrchr(begin, '.') - begin), begin);
+        template_add(templates, name, template);
+        json_decref(template);
+    }
+    json_decref(files);
+}
+
 /* The files count before a member of the settings, which is one template, or several by name. */
 static json_t *templates_of(const char *folder, const json_t *settings)
 {
     json_t *templates = json_object(), *given = json_object_get(settings, "chat_template"), *each;
     const char *name;
     size_t i;
-    if (template_read(templates, "default", folder, "chat_template.jinja")) {
-        template_read(templates, "tool_use", folder, LS_CHAT_TOOLS_FILE);
+    json_t *file = template_of(folder, "chat_template.jinja");
+    if (file) {
+        json_object_set_new(templates, "default", file);
+        templates_add(templates, folder);
         return templates;
     }
     if (json_is_string(given))

@@ -430,7 +430,6 @@ static const char *const kept_files[] = {"config.json",
                                          "tokenizer.model",
                                          "chat_template.jinja",
                                          "chat_template.json",
-                                         LS_CHAT_TOOLS_FILE,
                                          NULL};
 
 static int folder_add(const char *path, const struct ls_fault *fault, struct ls_error *error)
@@ -440,24 +439,35 @@ static int folder_add(const char *path, const struct ls_fault *fault, struct ls_
     return ls_directory_add(folder, fault, error);
 }
 
+static int file_keep(const char *from, const char *to, const char *name,
+                     const struct ls_fault *fault, struct ls_error *error)
+{
+    char source[PATH_MAX], target[PATH_MAX];
+    int status = ls_path_inside(source, from, name, error);
+    if (!status)
+        status = ls_directory_add(to, fault, error);
+    if (!status)
+        status = ls_path_join(target, to, name, error);
+    if (!status && strchr(name, '/'))
+        status = folder_add(target, fault, error);
+    return status ? status : file_copy(source, target, fault, error);
+}
+
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error)
 {
-    char source[PATH_MAX], target[PATH_MAX];
+    json_t *templates = interop_templates(from), *each;
+    size_t i;
     int status = LS_OK;
-    for (const char *const *name = kept_files + !description; *name && !status; name++) {
-        if (!interop_exists(from, *name))
-            continue;
-        status = ls_path_inside(source, from, *name, error);
+    for (const char *const *name = kept_files + !description; *name && !status; name++)
+        if (interop_exists(from, *name))
+            status = file_keep(from, to, *name, fault, error);
+    json_array_foreach(templates, i, each)
+    {
         if (!status)
-            status = ls_directory_add(to, fault, error);
-        if (!status)
-            status = ls_path_join(target, to, *name, error);
-        if (!status && strchr(*name, '/'))
-            status = folder_add(target, fault, error);
-        if (!status)
-            status = file_copy(source, target, fault, error);
+            status = file_keep(from, to, json_string_value(each), fault, error);
     }
+    json_decref(templates);
     return status;
 }
 

@@ -101,6 +101,8 @@ CASE_WITH(test_from_a_folder, scratch_setup, scratch_teardown)
     expect_same(*state, "a", "b");
 }
 
+#define MORE_TEMPLATES "additional_chat_templates/"
+
 /* Files that came with a model go with it. */
 CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
 {
@@ -112,6 +114,7 @@ CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
     scratch_write(scratch_path(folder, "chat_template.jinja"), "hello", 5);
     assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
     scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "tools", 5);
+    scratch_write(scratch_path(folder, MORE_TEMPLATES "rag.jinja"), "rag", 3);
     import(*state, "in", "run");
     export(*state, "run", "out", (struct ls_export){.dtype = LS_BF16});
     path_in(path, *state, "out/generation_config.json");
@@ -121,6 +124,8 @@ CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
     path_in(path, *state, "out/chat_template.jinja");
     assert_int_equal(access(path, F_OK), 0);
     path_in(path, *state, "out/" LS_CHAT_TOOLS_FILE);
+    assert_int_equal(access(path, F_OK), 0);
+    path_in(path, *state, "out/" MORE_TEMPLATES "rag.jinja");
     assert_int_equal(access(path, F_OK), 0);
     path_in(path, *state, "out/config.json");
     text = scratch_read(path, NULL);
@@ -492,9 +497,10 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
         BESIDE_STRING("\3", "rag") KEY("\40", ".tool_use") BESIDE_STRING("\5", "tools")
             BESIDE_STRING("\30", NAMES) BESIDE_STRING("\2", "") BESIDE_STRING("\5", "rag_2")
                 BESIDE_STRING("\10", "tool_use");
-    static const char of_files[] = KEY("\27", "") BESIDE_STRING("\5", "newer")
-        KEY("\40", ".tool_use") BESIDE_STRING("\4", "file") BESIDE_STRING("\30", NAMES)
-            BESIDE_STRING("\1", "") BESIDE_STRING("\10", "tool_use");
+    static const char of_files[] = KEY("\27", "") BESIDE_STRING("\5", "newer") KEY("\35", ".rag_2")
+        BESIDE_STRING("\5", "older") KEY("\40", ".tool_use") BESIDE_STRING("\4", "file")
+            BESIDE_STRING("\30", NAMES) BESIDE_STRING("\2", "") BESIDE_STRING("\5", "rag_2")
+                BESIDE_STRING("\10", "tool_use");
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
     scratch_write(scratch_path(folder, "tokenizer.json"), byte_level, sizeof byte_level - 1);
     scratch_write(scratch_path(folder, "tokenizer_config.json"), list, sizeof list - 1);
@@ -506,6 +512,9 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
             scratch_write(scratch_path(folder, "chat_template.jinja"), "newer", 5);
             assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
             scratch_write(scratch_path(folder, LS_CHAT_TOOLS_FILE), "file", 4);
+            scratch_write(scratch_path(folder, MORE_TEMPLATES "rag-2.jinja"), "older", 5);
+            scratch_write(scratch_path(folder, MORE_TEMPLATES "notes.txt"), "none", 4);
+            scratch_write(scratch_path(folder, MORE_TEMPLATES ".jinja"), "none", 4);
         }
         const char *name = (const char *[]){"a.gguf", "b.gguf", "c.gguf"}[files];
         model_export(*state, "in", name, (struct ls_export){.format = LS_EXPORT_GGUF});
