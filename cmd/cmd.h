@@ -130,6 +130,8 @@ const volatile int *cmd_stop_begin(void);
 int cmd_terminal_columns(int fd);
 /* Whether a line can be updated in place there. */
 bool cmd_terminal_renews(int fd);
+/* Whether it is a terminal that Open MPI made for a rank, while mpirun itself writes to none. */
+bool cmd_terminal_of_mpirun(int fd);
 
 /* "1.50 GiB" */
 struct cmd_size {

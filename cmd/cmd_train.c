@@ -377,7 +377,8 @@ static int train(const struct cmd_args *args, struct ls_error *error)
     job.progress.off = shown == LS_CONFIG_OFF;
     /* A line updated in place is for a terminal; elsewhere its codes would be in the way. */
     bool renews = cmd_terminal_renews(STDOUT_FILENO);
-    job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
+    bool live = shown == LS_CONFIG_AUTO && !cmd_terminal_of_mpirun(STDOUT_FILENO);
+    job.progress.live = renews && (live || shown == LS_CONFIG_LIVE);
     signals_catch();
     ls_data_stop_on(&stop_asked);
     job.heart = heartbeat_start(&config);

@@ -3,6 +3,7 @@
 
 #include <lockstep/base/meter.h>
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -22,6 +23,20 @@ bool cmd_terminal_renews(int fd)
 {
     const char *terminal = getenv("TERM");
     return isatty(fd) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
+/* mpirun is the parent of the ranks of its machine. */
+bool cmd_terminal_of_mpirun(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getppid(), fd);
+    if (!getenv("OMPI_COMM_WORLD_RANK") || access(path, F_OK))
+        return false;
+    int theirs = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    bool terminal = theirs >= 0 && isatty(theirs);
+    if (theirs >= 0)
+        close(theirs);
+    return !terminal;
 }
 
 static void write_text(void *user, const char *text, size_t bytes)

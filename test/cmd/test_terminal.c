@@ -1,4 +1,6 @@
 /* What a terminal sees of a run, what a pipe does, and what --dry-run says without data. */
+#include "../support/extent.h"
+#include "../support/mpirun.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "run_program.h"
@@ -12,10 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RUN                                                                                        \
-    "train model.arch=gpt2 model.layers=1 model.channels=32 model.heads=2 model.context=16 "       \
+#define RECIPE                                                                                     \
+    "model.arch=gpt2 model.layers=1 model.channels=32 model.heads=2 model.context=16 "             \
     "model.vocab=60 batch.global=4 train.steps=12 parallel.threads=1 "
-#define TRAIN RUN "data.train=u16:tokens.bin "
+#define DATA  "data.train=u16:tokens.bin "
+#define KEYS  RECIPE DATA
+#define RUN   "train " RECIPE
+#define TRAIN RUN DATA
 
 static char home[512];
 
@@ -38,16 +43,13 @@ static int teardown(void **state)
     return chdir("/") || scratch_teardown(state);
 }
 
-/* Runs the program on a terminal of that many columns; what it printed, to be freed. */
-static char *on_terminal(int columns, const char *arguments)
+/* Runs a command on a terminal of that many columns; what it printed, to be freed. */
+static char *command_on_terminal(int columns, const char *command)
 {
-    char path[4096], command[8192];
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     int terminal, status;
     size_t used = 0;
     char *text = calloc(1, PROGRAM_OUTPUT_BYTES);
-    program_path(path, sizeof path);
-    snprintf(command, sizeof command, "TERM=xterm exec '%s' %s", path, arguments);
     pid_t child = forkpty(&terminal, NULL, NULL, &size);
     assert_true(child >= 0);
     if (child == 0) {
@@ -60,8 +62,16 @@ static char *on_terminal(int columns, const char *arguments)
     assert_int_equal(waitpid(child, &status, 0), child);
     close(terminal);
     if (!WIFEXITED(status) || WEXITSTATUS(status))
-        fail_msg("%s: %s", arguments, text);
+        fail_msg("%s: %s", command, text);
     return text;
+}
+
+static char *on_terminal(int columns, const char *arguments)
+{
+    char path[4096], command[8192];
+    program_path(path, sizeof path);
+    snprintf(command, sizeof command, "TERM=xterm exec '%s' %s", path, arguments);
+    return command_on_terminal(columns, command);
 }
 
 /* The longest line that renews itself: from a return to the code that clears what is behind. */
@@ -107,6 +117,35 @@ CASE(test_no_codes_without_a_terminal)
         assert_int_equal(program_run("", arguments, output), 0);
         if (strchr(output, '\033') || strchr(output, '\r') || !strstr(output, "step 12/12"))
             fail_msg("log.progress=%s: %s", shown[i], output);
+    }
+}
+
+/* Open MPI gives the first rank a terminal, whatever its own output is; that counts. */
+CASE(test_no_codes_behind_mpirun)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    static const char *const starts[] = {"mpirun -n 1 '%s' train ", "'%s' launch --ranks 1 "};
+    char path[4096];
+    mpirun_or_skip();
+    program_path(path, sizeof path);
+    for (size_t i = 0; i < 4; i++) {
+        bool terminal = i >= 2;
+        char start[4200], command[8192], *shown = output;
+        if (terminal && !check_all())
+            continue;
+        snprintf(start, sizeof start, starts[i % 2], path);
+        snprintf(command, sizeof command,
+                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TERM=xterm "
+                 "%s" KEYS "train.out=job%zu snapshot.every=0",
+                 start, i);
+        if (terminal)
+            shown = command_on_terminal(80, command);
+        else
+            assert_int_equal(program_shell(command, output), 0);
+        if (!strstr(shown, "step 12/12") || (strchr(shown, '\033') != NULL) != terminal)
+            fail_msg("%s: %s", command, shown);
+        if (terminal)
+            free(shown);
     }
 }
 
