@@ -276,6 +276,25 @@ static int keys_set(struct ls_config *config, const char *text, struct ls_error 
     return status;
 }
 
+/* The limit of the search's time, 0: none. */
+static int seconds_read(const struct cmd_args *args, double initial, double *seconds,
+                        struct ls_error *error)
+{
+    const char *given = cmd_args_value(args, "--seconds");
+    *seconds = initial;
+    if (given && strcmp(given, "unlimited") == 0) {
+        *seconds = 0;
+        return LS_OK;
+    }
+    int status = cmd_args_real(args, "--seconds", 0, 1e6, seconds, error);
+    if (!status && *seconds == 0)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "--seconds = %s: expected more than 0, or unlimited, which searches "
+                              "until the best is proven optimal",
+                              given);
+    return status;
+}
+
 static int asked_read(const struct cmd_args *args, struct asked *asked, struct ls_error *error)
 {
     struct ls_error missing;
@@ -301,7 +320,6 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
             cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators, error);
     asked->search.top = (int)top;
     asked->search.goal = (enum ls_goal)goal;
-    double seconds = 0;
     if (!status && asked->explain)
         status = keys_set(&asked->config, asked->explain, error);
     if (!status)
@@ -312,9 +330,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     }
     if (!status) {
         int64_t there = asked->cluster.hosts * asked->cluster.accelerators;
-        seconds = (asked->search.accelerators ? asked->search.accelerators : there) > MANY ? 50 : 8;
-        status = cmd_args_real(args, "--seconds", 0, 1e6, &seconds, error);
-        asked->search.seconds = seconds;
+        int64_t used = asked->search.accelerators ? asked->search.accelerators : there;
+        status = seconds_read(args, used > MANY ? 50 : 8, &asked->search.seconds, error);
     }
     return status;
 }

@@ -146,8 +146,8 @@ OPTIONS(plan_options) = {
     {"--tokens", "N", "tokens of the whole training (default: those of train.steps)"},
     {"--top", "N", "show N layouts (default: 10)"},
     {"--accelerators", "N", "use N of the cluster's accelerators (default: all)"},
-    {"--seconds", "S",
-     "search for at most S seconds; 0: until the best is proven optimal (default: 8; 50 for "
+    {"--seconds", "S|unlimited",
+     "search for at most S seconds, or until the best is proven optimal (default: 8; 50 for "
      "more than 2,048 accelerators)"},
     {"--explain", "KEYS",
      "show only layouts with these keys, such as pp=8,tp=8, and compare the best with the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from . import _keys, _pictures, _tools
+from . import _keys, _pictures, _tools, errors
 from ._keys import Config, Keys
 from ._pictures import Picture, Table
 
@@ -118,7 +118,7 @@ def plan(config: Config, keys: Optional[Keys] = None, *, cluster: Union[str, "os
         top: how many candidates to list.
         accelerators: how many to use; None: all of the cluster.
         tokens: of the whole training, for days, price and failures; None: the configuration's steps.
-        seconds: the limit of time of the search; 8 by default, and 0 is none.
+        seconds: the limit of time of the search; 8 by default, and ``float("inf")`` is none.
         layout: no search: only what the configuration's own layout takes.
 
     Raises:
@@ -127,6 +127,11 @@ def plan(config: Config, keys: Optional[Keys] = None, *, cluster: Union[str, "os
     """
     options = _keys.configured(config, keys)
     options["cluster"] = None if cluster is None else _keys.path(cluster)
+    if seconds is not None and not seconds > 0:
+        raise errors.ArgumentError(f"seconds: got {seconds}: expected more than 0; "
+                                   "float('inf') is no limit")
+    if seconds == float("inf"):
+        seconds = 0
     search = {"goal": goal, "top": top, "accelerators": accelerators, "tokens": tokens,
               "seconds": seconds, "layout": layout, "draw": cluster is None}
     return Plan(_tools.ask("plan", {**options, **search}), options)

@@ -16,7 +16,7 @@
     "plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 16 "              \
     "model.layers=8 batch.global=32 memory.recompute=none memory.offload.optimizer=none "          \
     "parallel.cp=1 --seconds "                                                                     \
-    "0 "
+    "unlimited "
 
 #define CPU "clusters/cpu-2core.yaml"
 
@@ -203,6 +203,8 @@ CASE(test_refuses)
     program_expect(SMALL "--what-if link.outer=1", 2, "outer");
     program_expect(SMALL "--what-if link.inter=100", 2, "such as 450 GB/s");
     program_expect(SMALL "--tokens 2Z", 2, "--tokens = 2Z: expected a number from 1");
+    program_expect(SMALL "--seconds 0", 2, "--seconds = 0: expected more than 0, or unlimited");
+    program_expect(SMALL "--seconds none", 2, "--seconds = none: expected a number");
     program_expect("plan configs/llama-8b.yaml --cluster nothing.yaml", 16, "nothing.yaml");
     program_expect(SMALL "parallel.tp=3", 13, "admits no layout");
     program_expect(SMALL "--explain tp=3", 13,
@@ -218,7 +220,7 @@ CASE(test_refuses)
                    "clusters/h100-2048.yaml --accelerators 16 --explain pp=16",
                    13, "parallel.pp=16: 12 blocks, the embedding and the head make 14 stages");
     program_expect("plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml "
-                   "--accelerators 8 --seconds 0",
+                   "--accelerators 8 --seconds unlimited",
                    13, "no layout fits: the one that takes least needs");
     program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
                    "4096",

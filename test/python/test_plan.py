@@ -21,7 +21,7 @@ def program():
 @pytest.fixture(scope="module")
 def plan():
     clone = os.environ["TESTED_CLONE"]
-    return ls.plan(SMALL, cluster=f"{clone}/{CLUSTER}", accelerators=8, top=3, seconds=0)
+    return ls.plan(SMALL, cluster=f"{clone}/{CLUSTER}", accelerators=8, top=3, seconds=float("inf"))
 
 
 def test_the_best_is_the_first_and_its_forecast_is_whole(plan):
@@ -60,7 +60,7 @@ def test_the_saved_plan_has_the_layout(plan, tmp_path):
 
 def test_keys_that_are_given_stay(clone):
     plan = ls.plan(SMALL, {"parallel.tp": 4}, cluster=clone / CLUSTER, accelerators=8, top=2,
-                   seconds=0)
+                   seconds=float("inf"))
     assert all("parallel.tp=4" in c.keys for c in plan.candidates)
     assert plan.best.config["parallel"]["tp"] == "4"
 
@@ -80,9 +80,11 @@ def test_what_does_not_fit_is_an_error(clone):
                               ({"model": {"preset": "llama-8b"}}, ls.LayoutError, "")):
         with pytest.raises(error, match=text):
             ls.plan(keys, {"memory.device_budget": "1GiB"}, cluster=clone / CLUSTER,
-                    accelerators=1, seconds=0)
+                    accelerators=1, seconds=float("inf"))
     with pytest.raises(ls.ArgumentError, match="goal: expected"):
         ls.plan(SMALL, cluster=clone / CLUSTER, goal="speed")
+    with pytest.raises(ls.ArgumentError, match="seconds: got 0: expected more than 0"):
+        ls.plan(SMALL, cluster=clone / CLUSTER, seconds=0)
     with pytest.raises(ls.LockstepError, match="nowhere.yaml"):
         ls.plan(SMALL, cluster="nowhere.yaml")
 
