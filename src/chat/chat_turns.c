@@ -215,18 +215,53 @@ static int many_texts(struct chat_conversation *c, int64_t count, struct turns *
     return status;
 }
 
+/* The first `bytes` become one part, which does not count. */
+static int parts_drop(struct ls_chat_text *text, size_t bytes, struct ls_error *error)
+{
+    int64_t whole = 0;
+    while (whole < text->parts_count && text->parts[whole].end <= bytes)
+        whole++;
+    if (bytes == 0)
+        return LS_OK;
+    if (!ls_list_grow(&text->parts, text->parts_count, &text->parts_room, sizeof *text->parts))
+        return ls_no_memory(error, "for a conversation");
+    memmove(text->parts + 1, text->parts + whole,
+            (size_t)(text->parts_count - whole) * sizeof *text->parts);
+    text->parts[0] = (struct ls_chat_part){.end = bytes};
+    text->parts_count += 1 - whole;
+    return LS_OK;
+}
+
+/* What the text has in common with the prompt of its completion does not count: so TRL has it. */
+static int prompt_drop(struct chat_conversation *c, struct ls_chat_text *text,
+                       struct ls_error *error)
+{
+    struct ls_chat_text prompt = {0};
+    int status = chat_conversation_render(c, c->prompt, true, NULL, &prompt, error);
+    size_t same = 0;
+    while (!status && same < text->count && same < prompt.count &&
+           text->bytes[same] == prompt.bytes[same])
+        same++;
+    while (same > 0 && same < text->count && (text->bytes[same] & 0xc0) == 0x80)
+        same--; /* not within a character */
+    ls_chat_text_release(&prompt);
+    return status ? status : parts_drop(text, same, error);
+}
+
 /* The template says itself what counts. */
 static int marked_text(struct chat_conversation *c, int64_t count, struct ls_chat_text *text,
                        struct ls_error *error)
 {
     bool counts = false;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = c->prompt; i < count; i++)
         if (is_assistants(c, i) && !answers(c, i))
             return ls_error_set(error, LS_EDATA,
                                 "message %lld: it is not to be learned, and the template's {%% "
                                 "generation %%} does not tell its text from that of others",
                                 (long long)i + 1);
     int status = chat_conversation_render(c, count, false, NULL, text, error);
+    if (!status && c->prompt)
+        status = prompt_drop(c, text, error);
     for (int64_t i = 0; i < text->parts_count && !status; i++)
         counts |= text->parts[i].counts;
     if (!status && !counts)

@@ -261,6 +261,25 @@ CASE(test_what_does_not_count)
         expect_examples(chat, cases[i][0], LS_OK, cases[i][1]);
     expect_text(chat, cases[1][0], LS_OK, "assistant:a;user:b;");
     ls_chat_free(chat);
+    /* Where the template marks what counts, of that what lies behind the prompt. */
+    static const char *const marked[][2] = {
+        {"{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+         "{{ m.content }};{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}"
+         "{% if add_generation_prompt %}assistant:{% endif %}",
+         "assistant:a;user:b;assistant:[c;]user:d;assistant:[e;]|"},
+        {"{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}=\xc3\xa9"
+         "{{ m.content }};{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}"
+         "{% if add_generation_prompt %}=\xc3\xa8{% endif %}",
+         "=\xc3\xa9"
+         "a;b;=[\xc3\xa9"
+         "c;]d;[=\xc3\xa9"
+         "e;]|"},
+    };
+    for (size_t i = 0; i < sizeof marked / sizeof *marked; i++) {
+        chat = chat_of("x", marked[i][0], strlen(marked[i][0]));
+        expect_examples(chat, cases[1][0], LS_OK, marked[i][1]);
+        ls_chat_free(chat);
+    }
 }
 
 #define ANSWERED "\"messages\": [" SAYS("assistant", "a") "}]"
