@@ -13,15 +13,18 @@ void chat_conversation_release(struct chat_conversation *c)
     json_decref(c->object);
 }
 
-/* What a model thought before it answered has one name. */
+/* What a model thought before it answered has the names that templates read, as in transformers. */
 static void message_settle(json_t *message)
 {
-    static const char *const names[] = {"thinking", "reasoning"};
-    for (int i = 0; i < 2; i++) {
-        json_t *own = json_object_get(message, "reasoning_content");
-        if ((!own || json_is_null(own)) && json_is_string(json_object_get(message, names[i])))
-            json_object_set(message, "reasoning_content", json_object_get(message, names[i]));
-    }
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *thought = NULL;
+    for (int i = 0; i < 3 && (!thought || json_is_null(thought)); i++)
+        thought = json_object_get(message, names[i]);
+    if (!thought || json_is_null(thought))
+        return;
+    json_object_set(message, names[0], thought);
+    if (!json_object_get(message, names[1]))
+        json_object_set(message, names[1], thought);
 }
 
 int chat_media_refuse(const struct chat_conversation *c, struct ls_error *error)

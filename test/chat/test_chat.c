@@ -338,16 +338,18 @@ CASE(test_bad_conversations)
 CASE(test_null_and_other_names)
 {
     static const char keys[] = "{% for m in messages %}{% if 'tool_calls' in m %}calls{% endif %}"
-                               "{{ m.reasoning_content }}<{{ m.content }}>{% endfor %}";
+                               "{{ m.reasoning_content }}<{{ m.content }}>{{ m.thinking }}"
+                               "{% endfor %}";
     static const char *const cases[][2] = {
         {"{\"role\": \"assistant\", \"content\": null, \"tool_calls\": null}", "<>"},
         {"{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": []}", "calls<a>"},
-        {"{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}", "b<a>"},
-        {"{\"role\": \"assistant\", \"content\": \"a\", \"reasoning\": \"b\"}", "b<a>"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}", "b<a>b"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"reasoning\": \"b\"}", "b<a>b"},
         {"{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"c\", "
          "\"thinking\": "
          "\"b\"}",
-         "c<a>"},
+         "c<a>b"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"c\"}", "c<a>c"},
     };
     struct ls_chat *chat = chat_of("x", keys, strlen(keys));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
