@@ -21,14 +21,22 @@ static void complete_batch(struct convert *c, struct batch *b)
         b->steps = 1;
     if (!b->dp)
         return;
-    if (!b->micro && b->total)
+    bool no_micro = !b->micro && b->total, no_steps = !b->steps;
+    int64_t given = no_micro ? b->steps : b->micro;
+    if (no_micro)
         b->micro = b->total / b->dp / b->steps;
-    if (!b->steps)
+    if (no_steps)
         b->steps = b->total / b->micro / b->dp;
     int64_t product = convert_times(convert_times(b->micro, b->steps), b->dp);
     if (!b->total)
         b->total = product;
-    if (b->total != product || b->steps < 1 || b->micro < 1)
+    if (b->total != product && (no_micro || no_steps))
+        convert_fail(c, "train_batch_size",
+                     "expected a multiple of %s x data-parallel ranks = %lld x %lld: change one of "
+                     "them, or --ranks",
+                     no_micro ? "gradient_accumulation_steps" : "train_micro_batch_size_per_gpu",
+                     (long long)given, (long long)b->dp);
+    else if (b->total != product || b->steps < 1 || b->micro < 1)
         convert_fail(c, "train_batch_size",
                      "expected train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
                      "data-parallel ranks, and %lld is not %lld x %lld x %lld: change one of them, "
@@ -114,22 +122,19 @@ static void translate_precision(struct convert *c)
 {
     static const char *const switches[] = {"fp16.enabled", "bf16.enabled", "bfloat16.enabled",
                                            "torch_autocast.enabled"};
-    static const char *const types[] = {"fp16", "bf16", "bf16", NULL};
+    const char *cast = convert_word(c, "torch_autocast.dtype", "bfloat16");
+    bool half = strstr(cast, "float16") && !strstr(cast, "bfloat16");
+    const char *types[] = {"fp16", "bf16", "bf16", half ? "fp16" : "bf16"};
     const char *type = NULL, *from = NULL;
     bool automatic = false;
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         automatic |= convert_is_auto(c, switches[i]);
         if (!convert_flag(c, switches[i], false))
             continue;
-        if (type)
+        if (type && strcmp(type, types[i]) != 0)
             convert_fail(c, switches[i], "expected one precision, and %s is on too", from);
         from = switches[i];
         type = types[i];
-        if (!type)
-            type = strstr(convert_word(c, "torch_autocast.dtype", "bfloat16"), "float16") &&
-                           !strstr(convert_word(c, "torch_autocast.dtype", "bfloat16"), "bfloat16")
-                       ? "fp16"
-                       : "bf16";
     }
     if (type)
         convert_keep(c, "numerics.precision", from, "%s", type);

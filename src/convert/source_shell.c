@@ -166,13 +166,29 @@ static void put_verbatim(struct shell *s, char open, char close)
     } while (depth > 0 && !s->status);
 }
 
+/* The text without the quotes around it. */
+static void unquote(char *text)
+{
+    size_t bytes = strlen(text);
+    bool one = bytes >= 2 && strchr("\"'", *text) && strchr(text + 1, *text) == text + bytes - 1;
+    if (one) {
+        text[bytes - 1] = '\0';
+        memmove(text, text + 1, bytes - 1);
+    }
+}
+
 /* Behind "${": NAME, NAME[@], NAME:-default, and others, which stay. */
 static void braces(struct shell *s, bool quoted)
 {
     char inside[NAME_BYTES * 2], name[NAME_BYTES];
     size_t used = 0;
-    for (; s->at < s->bytes && peek(s, 0) != '}' && used + 1 < sizeof inside;)
+    for (int depth = 1; s->at < s->bytes && used + 1 < sizeof inside;) {
+        depth += peek(s, 0) == '$' && peek(s, 1) == '{';
+        depth -= peek(s, 0) == '}';
+        if (depth == 0)
+            break;
         inside[used++] = take(s);
+    }
     inside[used] = '\0';
     if (take(s) != '}') {
         fail(s, "a ${name} without its end");
@@ -182,12 +198,14 @@ static void braces(struct shell *s, bool quoted)
     while (isalnum((unsigned char)inside[length]) || inside[length] == '_')
         length++;
     snprintf(name, sizeof name, "%.*s", (int)ls_min((int64_t)length, NAME_BYTES - 1), inside);
-    const char *rest = inside + length, *value = variable(s, name);
+    char *rest = inside + length;
+    const char *value = variable(s, name);
     bool all = !*rest || strcmp(rest, "[@]") == 0 || strcmp(rest, "[*]") == 0;
     bool fallback = strncmp(rest, ":-", 2) == 0;
     if (value && (all || (fallback && *value))) {
         expand(s, value, quoted);
     } else if (fallback && !strchr(rest, '$')) {
+        unquote(rest + 2);
         expand(s, rest + 2, quoted);
     } else {
         expand(s, "${", true);

@@ -414,6 +414,15 @@ CASE(test_batches_agree)
                    "{\"train_batch_size\": 50, \"train_micro_batch_size_per_gpu\": 4,"
                    " \"gradient_accumulation_steps\": 3}",
                    &strict, "expected a multiple of", "4 x 3", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 4}", &eight,
+                   "train_batch_size = 12: expected a multiple of train_micro_batch_size_per_gpu x "
+                   "data-parallel ranks = 4 x 8",
+                   NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 4, \"gradient_accumulation_steps\": 3}", &eight,
+                   "expected a multiple of gradient_accumulation_steps x data-parallel ranks = 3 x",
+                   NULL);
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_micro_batch_size_per_gpu\": 4}", &strict,
                    "--ranks", NULL);
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 0}", &strict,
@@ -465,6 +474,14 @@ CASE(test_bad_values_name_their_key)
                    "{\"train_batch_size\": 8, \"fp16\": {\"enabled\": true},"
                    " \"bf16\": {\"enabled\": true}}",
                    &strict, "bf16.enabled", "fp16.enabled is on too", NULL);
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"train_batch_size\": 8, \"bf16\": {\"enabled\": true},"
+           " \"torch_autocast\": {\"enabled\": true, \"dtype\": \"torch.bfloat16\"}}",
+           &lax, "precision: bf16 ", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8, \"bf16\": {\"enabled\": true},"
+                   " \"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}}",
+                   &lax, "torch_autocast.enabled", "bf16.enabled is on too", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--lr", &lax, "--lr", "expected a number", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--seq-length $LENGTH", &lax, "$LENGTH is set elsewhere",
                    "NAME=VALUE", NULL);
@@ -687,7 +704,12 @@ CASE(test_shell)
            "lr: 0.0003 ", "seed: 7 ", "precision: fp32 ", NULL);
     expect(LS_CONVERT_MEGATRON, "A=\"--lr 2 --min-lr 1\"\ncd x; python a/b.py $A --train-iters '3'",
            &lax, "lr: 2 ", "min_ratio: 0.5 ", "steps: 3 ", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "D=${OUT:-\"${PWD}/logs-$$\"}\nrun --lr ${LR:-\"2\"} --seed ${S:-'7'}\n", &lax, "lr: 2 ",
+           "seed: 7 ", NULL);
     expect(LS_CONVERT_MEGATRON, "ARGS=\"--lr 2\n --bf16\"\n", &lax, "lr: 2 ", "bf16 ", NULL);
+    expect(LS_CONVERT_MEGATRON, "run --pretrained-checkpoint $1/x --lr 2", &lax, "lr: 2 ",
+           "--pretrained-checkpoint (line 1): checkpoints of Megatron-LM are not read", NULL);
     expect(LS_CONVERT_MEGATRON,
            "torchrun --nnodes 2 --nproc_per_node=4 x.py --tensor-model-parallel-size 2", &lax,
            "dp: 4 ", "# --nproc-per-node, line 1", NULL);
