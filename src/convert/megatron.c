@@ -3,6 +3,7 @@
  * families are asked who has it. */
 #include "convert/megatron.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,8 +134,9 @@ static void keep_layers(struct convert *c, const char *key, const char *theirs)
     const char *every = convert_word(c, theirs, "");
     char *end;
     long period = strtol(every, &end, 10);
-    const char *word = ls_word_of(ls_config_key_of(key)->words, *end ? -1 : (int)period);
-    if (period > 0 && !*end && strcmp(word, "?") != 0)
+    bool counts = !*end && period > 0 && period <= INT_MAX;
+    const char *word = ls_word_of(ls_config_key_of(key)->words, counts ? (int)period : -1);
+    if (counts && strcmp(word, "?") != 0)
         convert_keep(c, key, theirs, "%s", word);
     else
         convert_choose(c, key, theirs, every);
@@ -144,13 +146,15 @@ static void keep_layers(struct convert *c, const char *key, const char *theirs)
 static void ask_window(struct choice *choice)
 {
     static const char *const size = "--window-size", *const skip = "--window-attn-skip-freq";
+    static const long long most = 1LL << 53; /* as of other whole numbers */
     struct convert *c = choice->c;
     const char *text = convert_word(c, size, "");
     long long before, behind;
     if (!*text)
         return;
     text += *text == '(';
-    if (sscanf(text, "%lld , %lld", &before, &behind) != 2 || before < -1 || behind > 0) {
+    if (sscanf(text, "%lld , %lld", &before, &behind) != 2 || before < -1 || before > most ||
+        behind > 0) {
         convert_fail(c, size, "expected (TOKENS,0): what a query sees before itself");
     } else if (before == -1) {
         convert_drop(c, size, "all tokens before, as here");

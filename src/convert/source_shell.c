@@ -11,6 +11,7 @@
 enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128, DOCUMENTS_MAX = 4 };
 #define BETWEEN '\1' /* the words of a variable */
 #define MARK    '\2' /* on both sides of a word's line, ahead of it */
+static const char marks[] = {BETWEEN, MARK, '\0'}, control[] = "expected text: a control character";
 
 struct word {
     char *text;
@@ -102,7 +103,7 @@ static void put(struct shell *s, char c)
 {
     s->any = true;
     if (c == '\0' || c == BETWEEN || c == MARK)
-        fail(s, "expected text: a control character");
+        fail(s, control);
     else if (s->used + 1 >= WORD_BYTES)
         fail(s, "a word that is too long");
     else
@@ -190,10 +191,12 @@ static void braces(struct shell *s, bool quoted)
         inside[used++] = take(s);
     }
     inside[used] = '\0';
-    if (take(s) != '}') {
+    if (take(s) != '}')
         fail(s, "a ${name} without its end");
+    if (strpbrk(inside, marks))
+        fail(s, control);
+    if (s->status)
         return;
-    }
     size_t length = 0;
     while (isalnum((unsigned char)inside[length]) || inside[length] == '_')
         length++;
@@ -653,6 +656,11 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
 {
     struct shell s = {
         .name = name, .text = text, .bytes = bytes, .line = 1, .options = options, .error = error};
+    for (size_t i = 0; i < options->variable_count; i++)
+        if (strpbrk(options->variables[i], marks))
+            return ls_error_set(error, LS_ECONFIG, "%.*s: %s",
+                                (int)strcspn(options->variables[i], "="), options->variables[i],
+                                control);
     s.word = malloc(WORD_BYTES);
     if (!s.word)
         return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);

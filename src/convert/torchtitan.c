@@ -320,7 +320,8 @@ static void translate_split(struct convert *c, const struct titan *t)
         double block;
         size_t used = strlen(split);
         if (strncmp(one, "layers.", 7) != 0 || !convert_number(one + 7, &block) || block < from ||
-            block >= (double)t->layers || used > sizeof split - 64) {
+            block >= (double)t->layers || block != (double)(int64_t)block ||
+            used > sizeof split - 64) {
             convert_drop(c, key, "stages are balanced by cost; parallel.split says another cut");
             return;
         }

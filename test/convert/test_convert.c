@@ -721,6 +721,12 @@ CASE(test_shell)
     expect_refused(LS_CONVERT_MEGATRON, "A=$(x\n --lr", &lax, "without its end", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "echo nothing", &lax, "expected arguments such as", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--lr \001", &lax, "control character", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "run --lr ${A:-2\001--bf16}", &lax,
+                   "file:1: ", "control character", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "run --lr ${A:-\002}", &lax, "control character", NULL);
+    options.variables = (const char *const[]){"LR=\002"};
+    expect_refused(LS_CONVERT_MEGATRON, "run --lr $LR", &options, "LR: ", "control character",
+                   NULL);
 }
 
 /* Sums over what is known; others stay as they are written, and are refused by name. */
@@ -833,6 +839,14 @@ CASE(test_flavors)
 }
 
 /* Every preset of the families that torchtitan has is found by its flavor. */
+CASE(test_stages_begin_with_whole_blocks)
+{
+#define SPLIT "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_split_points = "
+    expect(LS_CONVERT_TORCHTITAN, SPLIT "[\"layers.2\"]", &lax, "split: \"0-2,3-7\"", NULL);
+    expect(LS_CONVERT_TORCHTITAN, SPLIT "[\"layers.2.5\"]", &lax, "stages are balanced by cost",
+           NULL);
+}
+
 CASE(test_presets_are_flavors)
 {
     static const struct {
@@ -896,7 +910,9 @@ CASE(test_families_are_asked)
          "(mistral, phi3)"},
         {LLAMA "--no-rope-freq 4 --window-size 127,0", "--no-rope-freq", "(mistral, phi3)"},
         {LLAMA "--no-rope-freq 3", "--no-rope-freq", "model.rope_layers"},
+        {LLAMA "--no-rope-freq 4294967300", "--no-rope-freq", "model.rope_layers"},
         {LLAMA "--window-size 127,8", "expected (TOKENS,0)", ""},
+        {LLAMA "--window-size 9223372036854775807,0", "expected (TOKENS,0)", ""},
         {MEGATRON "--disable-bias-linear", "biases of LayerNorm", ""},
         {MEGATRON "--position-embedding-type none", "none is not here", ""},
         {MEGATRON "--no-position-embedding", "every family has positions", ""},
