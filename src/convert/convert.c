@@ -97,6 +97,16 @@ void convert_assume(struct convert *c, const char *ours, const char *theirs, con
         item_add(c, LS_CONVERT_ASSUMED, theirs, ours, value, "");
 }
 
+void convert_settle(struct convert *c, const char *ours, const char *theirs, const char *format,
+                    ...)
+{
+    FORMATTED(value, format);
+    if (convert_find(c, theirs))
+        convert_keep(c, ours, theirs, "%s", value);
+    else
+        convert_assume(c, ours, theirs, "%s", value);
+}
+
 void convert_drop(struct convert *c, const char *theirs, const char *format, ...)
 {
     FORMATTED(why, format);
@@ -148,6 +158,15 @@ void convert_take(struct convert *c, const char *ours, const char *theirs, const
 void convert_keep_int(struct convert *c, const char *ours, const char *theirs, int64_t value)
 {
     convert_keep(c, ours, theirs, "%lld", (long long)value);
+}
+
+bool convert_take_int(struct convert *c, const char *ours, const char *theirs, int64_t min,
+                      int64_t *out)
+{
+    bool given = convert_int(c, theirs, min, out);
+    if (given)
+        convert_keep_int(c, ours, theirs, *out);
+    return given;
 }
 
 bool convert_choose(struct convert *c, const char *ours, const char *theirs, const char *word)

@@ -115,9 +115,15 @@ void convert_keep(struct convert *c, const char *ours, const char *theirs, const
 /* The same of a default there that is not ours; does nothing if our key has a value already. */
 void convert_assume(struct convert *c, const char *ours, const char *theirs, const char *format,
                     ...) __attribute__((format(printf, 4, 5)));
+/* The first of the two if their key is given, else the second. */
+void convert_settle(struct convert *c, const char *ours, const char *theirs, const char *format,
+                    ...) __attribute__((format(printf, 4, 5)));
 /* Our key gets the value of theirs, or `initial` as a default there; NULL: then ours stands. */
 void convert_take(struct convert *c, const char *ours, const char *theirs, const char *initial);
 void convert_keep_int(struct convert *c, const char *ours, const char *theirs, int64_t value);
+/* As convert_int; what is given is kept. */
+bool convert_take_int(struct convert *c, const char *ours, const char *theirs, int64_t min,
+                      int64_t *out);
 /* Our key gets the one of its words that `word` is, whatever the case, if there is one; otherwise
  * theirs is lost, with those that there are. */
 bool convert_choose(struct convert *c, const char *ours, const char *theirs, const char *word);

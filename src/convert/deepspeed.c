@@ -241,10 +241,7 @@ static void warm_up(struct convert *c)
     double least = 0;
     if (convert_int(c, STEP "warmup_num_steps", 0, &steps) && steps < 2)
         steps = 2; /* the least there */
-    if (convert_find(c, STEP "warmup_num_steps"))
-        convert_keep_int(c, "optim.warmup_steps", STEP "warmup_num_steps", steps);
-    else
-        convert_assume(c, "optim.warmup_steps", STEP "warmup_num_steps", "1000");
+    convert_settle(c, "optim.warmup_steps", STEP "warmup_num_steps", "%lld", (long long)steps);
     if (!convert_among(convert_word(c, STEP "warmup_type", "log"), "linear"))
         convert_lose(c, STEP "warmup_type", "optim.warmup_type|optim.warmup=*log*",
                      "log (the default there): the rate rises in a line here; write \"linear\"");
@@ -261,10 +258,8 @@ static void decay(struct convert *c, const char *schedule, const char *least)
 {
     int64_t steps;
     convert_keep(c, "optim.schedule", "scheduler.type", "%s", schedule);
-    if (convert_int(c, STEP "total_num_steps", 1, &steps)) {
-        convert_keep_int(c, "optim.decay_steps", STEP "total_num_steps", steps);
+    if (convert_take_int(c, "optim.decay_steps", STEP "total_num_steps", 1, &steps))
         convert_keep_int(c, "train.steps", STEP "total_num_steps", steps);
-    }
     if (strcmp(schedule, "cosine") == 0)
         convert_take(c, "optim.min_ratio", STEP "cos_min_ratio", least);
     else

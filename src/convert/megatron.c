@@ -196,10 +196,7 @@ static bool megatron_family(struct convert *c)
     ask_turned(&choice);
     while (!(choice.fits & 1u << arch))
         arch++;
-    if (convert_find(c, from))
-        convert_keep(c, "model.arch", from, "%s", ls_arch_name((enum ls_arch)arch));
-    else
-        convert_assume(c, "model.arch", from, "%s", ls_arch_name((enum ls_arch)arch));
+    convert_settle(c, "model.arch", from, "%s", ls_arch_name((enum ls_arch)arch));
     return ls_family_reads((enum ls_arch)arch, "rope_theta");
 }
 
@@ -209,9 +206,8 @@ static bool megatron_family(struct convert *c)
 static void translate_ffn(struct convert *c)
 {
     int64_t hidden, ffn;
-    if (convert_int(c, "--ffn-hidden-size", 1, &ffn))
-        convert_keep_int(c, "model.ffn", "--ffn-hidden-size", ffn);
-    else if (convert_find(c, "--swiglu") && convert_int(c, "--hidden-size", 1, &hidden))
+    bool given = convert_take_int(c, "model.ffn", "--ffn-hidden-size", 1, &ffn);
+    if (!given && convert_find(c, "--swiglu") && convert_int(c, "--hidden-size", 1, &hidden))
         convert_assume(c, "model.ffn", "--ffn-hidden-size", "%lld",
                        (long long)(8 * hidden / 3 / 64 * 64));
 }
@@ -289,14 +285,13 @@ static void translate_documents(struct convert *c, bool rotary)
 static void translate_context(struct convert *c)
 {
     static const char *const lengths[] = {"--seq-length", "--encoder-seq-length"};
-    int64_t length = 0, context = 0;
+    int64_t length = 0, context;
     for (int i = 0; i < 2; i++)
-        if (convert_int(c, lengths[i], 1, &length))
-            convert_keep_int(c, "data.sequence", lengths[i], length);
-    if (convert_int(c, "--max-position-embeddings", 1, &context))
-        convert_keep_int(c, "model.context", "--max-position-embeddings", context);
-    else if (length)
-        convert_assume(c, "model.context", "--max-position-embeddings", "%lld", (long long)length);
+        convert_take_int(c, "data.sequence", lengths[i], 1, &length);
+    context = length;
+    convert_int(c, "--max-position-embeddings", 1, &context);
+    if (context)
+        convert_settle(c, "model.context", "--max-position-embeddings", "%lld", (long long)context);
 }
 
 /* Dropout is on there unless it is turned off, and also falls on attention's probabilities. */
@@ -314,10 +309,8 @@ static void translate_dropout(struct convert *c)
 static void translate_vocabulary(struct convert *c)
 {
     int64_t padded;
-    if (convert_int(c, "--padded-vocab-size", 1, &padded)) {
-        convert_keep_int(c, "model.vocab", "--padded-vocab-size", padded);
+    if (convert_take_int(c, "model.vocab", "--padded-vocab-size", 1, &padded))
         convert_keep(c, "model.vocab_multiple", "--padded-vocab-size", "1");
-    }
 }
 
 void megatron_model(struct convert *c)
@@ -462,8 +455,7 @@ void megatron_layout(struct convert *c, struct megatron *m)
             convert_tp(c, tensor[i], m->tp);
     if (convert_find(c, "--sequence-parallel") && m->tp > 1)
         convert_keep(c, "parallel.sp", "--sequence-parallel", "true");
-    if (convert_int(c, "--pipeline-model-parallel-size", 1, &m->pp))
-        convert_keep_int(c, "parallel.pp", "--pipeline-model-parallel-size", m->pp);
+    convert_take_int(c, "parallel.pp", "--pipeline-model-parallel-size", 1, &m->pp);
     if (convert_int(c, "--context-parallel-size", 1, &m->cp))
         convert_cp(c, "--context-parallel-size", m->cp);
     translate_stages(c, m);

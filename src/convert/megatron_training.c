@@ -27,10 +27,8 @@ static void translate_batch(struct convert *c, struct megatron *m)
     static const char *const small[] = {"--batch-size", "--micro-batch-size"};
     int64_t micro = 0;
     for (int i = 0; i < 2; i++)
-        if (convert_int(c, small[i], 1, &micro))
-            convert_keep_int(c, "batch.micro", small[i], micro);
-    if (convert_int(c, "--global-batch-size", 1, &m->batch)) {
-        convert_keep_int(c, "batch.global", "--global-batch-size", m->batch);
+        convert_take_int(c, "batch.micro", small[i], 1, &micro);
+    if (convert_take_int(c, "batch.global", "--global-batch-size", 1, &m->batch)) {
         if (m->dp && micro && m->batch % convert_times(micro, m->dp))
             convert_fail(c, "--global-batch-size",
                          "expected a multiple of --micro-batch-size x data-parallel ranks = %lld x "
@@ -169,10 +167,7 @@ static void translate_rate(struct convert *c, const struct megatron *m)
     for (int i = 0; i < 4; i++)
         if (strcmp(style, styles[i][0]) == 0) {
             known = true;
-            if (convert_find(c, "--lr-decay-style"))
-                convert_keep(c, "optim.schedule", "--lr-decay-style", "%s", styles[i][1]);
-            else
-                convert_assume(c, "optim.schedule", "--lr-decay-style", "%s", styles[i][1]);
+            convert_settle(c, "optim.schedule", "--lr-decay-style", "%s", styles[i][1]);
         }
     if (convert_among(style, "WSD"))
         translate_wsd(c, m);

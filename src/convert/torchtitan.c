@@ -403,9 +403,8 @@ static void translate_batch(struct convert *c, const struct titan *t)
     convert_int(c, "training.gradient_accumulation_steps", 1, &times);
     if (counted && t->pp > 1)
         convert_int(c, "parallelism.num_pp_microbatches", 1, &times);
-    if (t->pp > 1 && convert_int(c, pieces, 1, &micro))
-        convert_keep_int(c, "batch.micro", pieces, micro);
-    else if (t->pp == 1 || counted)
+    bool cut = t->pp > 1 && convert_take_int(c, "batch.micro", pieces, 1, &micro);
+    if (!cut && (t->pp == 1 || counted))
         convert_keep_int(c, "batch.micro", from, local);
     convert_int(c, "training.global_batch_size", -1, &global);
     const char *whole = global > 0 ? "training.global_batch_size" : step;
@@ -464,11 +463,8 @@ static int64_t translate_warm_up(struct convert *c, int64_t steps)
         warm = convert_share(share, steps);
     }
     warm = ls_min(warm, steps);
-    if (from)
-        convert_keep_int(c, "optim.warmup_steps", from, warm);
-    else
-        convert_assume(c, "optim.warmup_steps", "lr_scheduler.warmup_steps", "%lld",
-                       (long long)warm);
+    convert_settle(c, "optim.warmup_steps", from ? from : "lr_scheduler.warmup_steps", "%lld",
+                   (long long)warm);
     return warm;
 }
 
@@ -496,10 +492,8 @@ static void translate_rate(struct convert *c)
         convert_lose(c, type, "optim.schedule=sqrt|optim.cooldown_[!s]*|optim.cooldown_s[!t]*",
                      "%s%s: the rate falls in a line%s", how, stable ? " behind a stable part" : "",
                      stable ? "" : ", or by a cosine");
-    else if (!stable && convert_find(c, type))
-        convert_keep(c, "optim.schedule", type, "%s", how);
     else if (!stable)
-        convert_assume(c, "optim.schedule", type, "linear");
+        convert_settle(c, "optim.schedule", type, "%s", how);
     if (stable) {
         convert_keep(c, "optim.schedule", ratio, "wsd");
         convert_keep_int(c, "optim.cooldown_steps", ratio, decay);
@@ -559,11 +553,9 @@ static void translate_checkpoints(struct convert *c)
     }
     convert_keep(c, "train.resume", from, "auto");
     convert_take(c, "train.save_every", "checkpoint.interval", "500");
-    if (!convert_int(c, "checkpoint.keep_latest_k", 0, &keep))
-        convert_assume(c, "train.keep", "checkpoint.keep_latest_k", "10");
-    else /* 0 keeps all */
-        convert_keep(c, "train.keep", "checkpoint.keep_latest_k", "%lld",
-                     keep ? (long long)keep : 1000000LL);
+    convert_int(c, "checkpoint.keep_latest_k", 0, &keep);
+    convert_settle(c, "train.keep", "checkpoint.keep_latest_k", "%lld",
+                   keep ? (long long)keep : 1000000LL); /* 0 keeps all */
     if (first && convert_flag(c, first, false))
         convert_keep(c, "train.save_first", first, "true");
 }
