@@ -31,6 +31,11 @@
     "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
     "optim.decay_steps=1000 log.tensorboard=false log.progress=plain "
 
+/* A job of two ranks that trains on for ever; launched by the script's own process, whose number is
+ * in launcher.txt. */
+#define LAUNCH   "'%s' launch " LAUNCHED_KEYS "parallel.dp=2 train.steps=1000000 "
+#define LAUNCHER "echo $$ > launcher.txt\nexec " LAUNCH
+
 enum { NODES = 2, DAEMONS = 2 + NODES };
 static const char *const nodes[NODES] = {"node", "weak"};
 
@@ -269,33 +274,44 @@ static void await_words(const char *name, const char *words)
     }
 }
 
+/* Submits a script of these lines as NAME.sh, with output in NAME.txt; job.txt has its number. */
+__attribute__((format(printf, 3, 4))) static void submit(const char *name, const char *options,
+                                                         const char *format, ...)
+{
+    char text[4096], line[128];
+    va_list list;
+    size_t length = (size_t)snprintf(
+        text, sizeof text, "#!/bin/sh\n#SBATCH --ntasks=2 %s --output=%s.txt\n", options, name);
+    va_start(list, format);
+    length += (size_t)vsnprintf(text + length, sizeof text - length, format, list);
+    va_end(list);
+    assert_in_range(length, 1, sizeof text - 1);
+    snprintf(line, sizeof line, "%s.sh", name);
+    scratch_write(scratch_path(directory, line), text, length);
+    snprintf(line, sizeof line, "sbatch --parsable %s.sh > job.txt", name);
+    if (run(line))
+        fail_msg("sbatch: %s", said());
+}
+
 /* Slurm's signal comes up to a minute before the time that is asked for: a minute's limit less 40 s
  * is soon. The first life trains on for ever; the second, in which the job has more time, ends two
  * steps after the checkpoint that it finds. */
 static void test_a_batch_job_is_signalled_and_queued_again(void **state)
 {
-    char text[4096], hash[33], got[33], steps[64];
+    char hash[33], got[33], steps[64];
     cluster_or_skip();
-    int length =
-        snprintf(text, sizeof text,
-                 "#!/bin/sh\n"
-                 "#SBATCH --ntasks=2 --overcommit --time=1 --signal=USR1@40 --requeue\n"
-                 "#SBATCH --output=batch.txt --open-mode=append\n"
-                 "steps=1000000\n"
-                 "[ \"${SLURM_RESTART_COUNT:-0}\" -gt 0 ] &&\n"
-                 "    steps=$(($(ls batch/checkpoints | sed -n 's/^step-0*//p' | sort -n | tail -n "
-                 "1) + 2))\n"
-                 "srun --mpi=pmix --overcommit '%s' train " KEYS
-                 "parallel.dp=2 train.out=batch train.resume=auto train.steps=$steps\n"
-                 "code=$?\n"
-                 "echo \"life ${SLURM_RESTART_COUNT:-0} of $steps steps ended with $code\"\n"
-                 "[ $code -eq 21 ] && scontrol requeue $SLURM_JOB_ID\n"
-                 "exit $code\n",
-                 program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "job.sh"), text, (size_t)length);
-    if (run("sbatch --parsable job.sh > job.txt"))
-        fail_msg("sbatch: %s", said());
+    submit("batch", "--overcommit --time=1 --signal=USR1@40 --requeue --open-mode=append",
+           "steps=1000000\n"
+           "[ \"${SLURM_RESTART_COUNT:-0}\" -gt 0 ] &&\n"
+           "    steps=$(($(ls batch/checkpoints | sed -n 's/^step-0*//p' | sort -n | tail -n "
+           "1) + 2))\n"
+           "srun --mpi=pmix --overcommit '%s' train " KEYS
+           "parallel.dp=2 train.out=batch train.resume=auto train.steps=$steps\n"
+           "code=$?\n"
+           "echo \"life ${SLURM_RESTART_COUNT:-0} of $steps steps ended with $code\"\n"
+           "[ $code -eq 21 ] && scontrol requeue $SLURM_JOB_ID\n"
+           "exit $code\n",
+           program);
     await_words("batch.txt", "ended with 21");
     /* Slurm would wait for two minutes before it begins again. It is told to begin soon, but only
      * some seconds after the job has left the node: a node refuses what was granted before it heard
@@ -322,21 +338,16 @@ static void test_a_batch_job_is_signalled_and_queued_again(void **state)
 /* The variables say two tasks, though nobody started them: threads have to be asked for. */
 static void test_a_batch_job_without_srun(void **state)
 {
-    char text[2048], hash[33], got[33];
+    char hash[33], got[33];
     cluster_or_skip();
     hash_of_one_rank("train.steps=2", hash);
-    int length = snprintf(text, sizeof text,
-                          "#!/bin/sh\n"
-                          "#SBATCH --ntasks=2 --overcommit --time=2 --output=threads.txt\n"
-                          "'%s' train " KEYS "parallel.dp=2 train.steps=2 train.out=refused\n"
-                          "echo \"without: $?\"\n"
-                          "'%s' train " KEYS "parallel.dp=2 train.steps=2 train.out=threads "
-                          "comm.transport=thread\n"
-                          "echo \"with: $?\"\n",
-                          program, program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "threads.sh"), text, (size_t)length);
-    assert_int_equal(run("sbatch --parsable threads.sh > job.txt"), 0);
+    submit("threads", "--overcommit --time=2",
+           "'%s' train " KEYS "parallel.dp=2 train.steps=2 train.out=refused\n"
+           "echo \"without: $?\"\n"
+           "'%s' train " KEYS "parallel.dp=2 train.steps=2 train.out=threads "
+           "comm.transport=thread\n"
+           "echo \"with: $?\"\n",
+           program, program);
     await_words("threads.txt", "with: 0");
     assert_true(has_said("threads.txt", "without: 13"));
     char *threads = scratch_read(scratch_path(directory, "threads.txt"), NULL);
@@ -360,19 +371,9 @@ static pid_t rank_0(const char *out)
 /* One step of srun after the other inside the allocation: a rank is killed, and the job goes on. */
 static void test_a_launched_job(void **state)
 {
-    char text[2048];
     cluster_or_skip();
-    int length = snprintf(text, sizeof text,
-                          "#!/bin/sh\n"
-                          "#SBATCH --ntasks=2 --overcommit --time=10 --output=launched.txt\n"
-                          "echo $$ > launcher.txt\n"
-                          "exec '%s' launch " LAUNCHED_KEYS
-                          "parallel.dp=2 train.out=launched train.steps=1000000 "
-                          "train.save_every=4\n",
-                          program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "launched.sh"), text, (size_t)length);
-    assert_int_equal(run("sbatch --parsable launched.sh > job.txt"), 0);
+    submit("launched", "--overcommit --time=10", LAUNCHER "train.out=launched train.save_every=4\n",
+           program);
     await_words("launched/metrics.jsonl", "\"step\": 6,");
     assert_int_equal(kill(rank_0("launched"), SIGKILL), 0);
     await_words("launched/events.jsonl", "\"going_on\"");
@@ -386,20 +387,10 @@ static void test_a_launched_job(void **state)
 /* An administrator sets a node DOWN under a job, which goes on on the other one. */
 static void test_a_node_that_is_set_down(void **state)
 {
-    char text[2048];
     cluster_or_skip();
-    int length = snprintf(text, sizeof text,
-                          "#!/bin/sh\n"
-                          "#SBATCH --partition=both --nodes=2 --ntasks=2 --no-kill --time=10 "
-                          "--output=down.txt\n"
-                          "echo $$ > launcher.txt\n"
-                          "export OMPI_MCA_btl_tcp_if_include=lo\n"
-                          "exec '%s' launch " LAUNCHED_KEYS
-                          "parallel.dp=2 train.out=down train.steps=1000000 train.save_every=4\n",
-                          program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "down.sh"), text, (size_t)length);
-    assert_int_equal(run("sbatch --parsable down.sh > job.txt"), 0);
+    submit("down", "--partition=both --nodes=2 --no-kill --time=10",
+           "export OMPI_MCA_btl_tcp_if_include=lo\n" LAUNCHER "train.out=down train.save_every=4\n",
+           program);
     await_words("down/metrics.jsonl", "\"step\": 6,");
     assert_int_equal(run("scontrol update nodename=weak state=DOWN reason=test"), 0);
     await_words("down/events.jsonl", "\"going_on\"");
@@ -415,20 +406,10 @@ static void test_a_node_that_is_set_down(void **state)
 static void test_a_launched_job_that_is_stopped(void **state)
 {
     const char *words[] = {"train", "train.out=halted"};
-    char text[2048];
     pid_t ranks[2];
     cluster_or_skip();
-    int length = snprintf(text, sizeof text,
-                          "#!/bin/sh\n"
-                          "#SBATCH --ntasks=2 --overcommit --time=10 --output=halted.txt\n"
-                          "echo $$ > launcher.txt\n"
-                          "exec '%s' launch " LAUNCHED_KEYS
-                          "parallel.dp=2 train.out=halted train.steps=1000000 "
-                          "train.save_every=4 comm.timeout_s=3\n",
-                          program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "halted.sh"), text, (size_t)length);
-    assert_int_equal(run("sbatch --parsable halted.sh > job.txt"), 0);
+    submit("halted", "--overcommit --time=10",
+           LAUNCHER "train.out=halted train.save_every=4 comm.timeout_s=3\n", program);
     await_words("halted/metrics.jsonl", "\"step\": 6,");
     assert_int_equal(program_ranks(directory, words, 2, ranks, 2), 2);
     for (int i = 0; i < 2; i++)
@@ -444,17 +425,8 @@ static void test_a_launched_job_that_is_stopped(void **state)
  * same. */
 static void test_a_launched_job_that_is_cancelled(void **state)
 {
-    char text[2048];
     cluster_or_skip();
-    int length = snprintf(text, sizeof text,
-                          "#!/bin/sh\n"
-                          "#SBATCH --ntasks=2 --overcommit --time=10 --output=cancelled.txt\n"
-                          "exec '%s' launch " LAUNCHED_KEYS
-                          "parallel.dp=2 train.out=cancelled train.steps=1000000\n",
-                          program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "cancelled.sh"), text, (size_t)length);
-    assert_int_equal(run("sbatch --parsable cancelled.sh > job.txt"), 0);
+    submit("cancelled", "--overcommit --time=10", LAUNCHER "train.out=cancelled\n", program);
     await_words("cancelled/metrics.jsonl", "\"step\": 2,");
     assert_int_equal(run("scancel $(cat job.txt)"), 0);
     await_words("cancelled/events.jsonl", "\"stopped\"");
@@ -466,21 +438,13 @@ static void test_a_launched_job_that_is_cancelled(void **state)
  * allocation lives until no step is left in it. */
 static void test_a_step_that_is_ended(void **state)
 {
-    char text[2048];
     cluster_or_skip();
-    int length =
-        snprintf(text, sizeof text,
-                 "#!/bin/sh\n"
-                 "#SBATCH --ntasks=2 --overcommit --time=10 --output=ended.txt\n"
-                 "'%s' launch " LAUNCHED_KEYS "parallel.dp=2 train.out=ended train.steps=1000000 & "
-                 "echo $! > launcher.txt\n"
-                 "wait $!\necho \"launcher: $?\"\n"
-                 "read -r word < looked\n",
-                 program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "ended.sh"), text, (size_t)length);
     assert_int_equal(mkfifo(scratch_path(directory, "looked"), 0600), 0);
-    assert_int_equal(run("sbatch --parsable ended.sh > job.txt"), 0);
+    submit("ended", "--overcommit --time=10",
+           LAUNCH "train.out=ended & echo $! > launcher.txt\n"
+                  "wait $!\necho \"launcher: $?\"\n"
+                  "read -r word < looked\n",
+           program);
     await_words("ended/metrics.jsonl", "\"step\": 2,");
     assert_int_equal(kill(rank_0("ended"), SIGSTOP), 0);
     assert_int_equal(run("kill -TERM $(cat launcher.txt)"), 0);
@@ -494,18 +458,9 @@ static void test_a_step_that_is_ended(void **state)
 /* Nobody signals it: the launcher knows when the allocation ends, and saves before. */
 static void test_the_end_of_an_allocation(void **state)
 {
-    char text[2048];
     cluster_or_skip();
-    int length = snprintf(text, sizeof text,
-                          "#!/bin/sh\n"
-                          "#SBATCH --ntasks=2 --overcommit --time=1 --output=minute.txt\n"
-                          "'%s' launch " LAUNCHED_KEYS
-                          "parallel.dp=2 train.out=minute train.steps=1000000 train.save_every=8\n"
-                          "echo \"launcher: $?\"\n",
-                          program);
-    assert_in_range(length, 1, sizeof text - 1);
-    scratch_write(scratch_path(directory, "minute.sh"), text, (size_t)length);
-    assert_int_equal(run("sbatch --parsable minute.sh > job.txt"), 0);
+    submit("minute", "--overcommit --time=1",
+           LAUNCH "train.out=minute train.save_every=8\necho \"launcher: $?\"\n", program);
     await_words("minute.txt", "launcher: 21");
     assert_int_equal(launched_events(directory, "minute", "deadline", NULL), 1);
     assert_int_equal(launched_events(directory, "minute", "failed", "killed"), 0);
