@@ -1,7 +1,9 @@
 /* Pre-tokenizers: where a text is cut before byte-pair merging. Published patterns are scanned
- * (scan.c), others matched by PCRE2 (pattern.c), literals searched. */
-#include "data/tokenizer_private.h"
+ * (scan.c), others matched by PCRE2, literals searched. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "data/pattern_translate.h"
 
+#include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +42,9 @@ enum { KNOWN = sizeof known / sizeof *known };
 struct data_splitter {
     const struct data_scan_rules *rules; /* NULL: not scanned */
     unsigned char *classes;
-    struct data_pattern *pattern; /* NULL: not matched */
-    char *literal;                /* NULL: not searched */
+    pcre2_code *code; /* of a pattern; NULL: not matched */
+    bool compiled;    /* to machine code; else the pattern is interpreted */
+    char *literal;    /* NULL: not searched */
     size_t literal_bytes;
 };
 
@@ -51,6 +54,51 @@ const char *data_pattern_named(const char *name)
         if (strcmp(known[i].name, name) == 0)
             return known[i].pattern;
     return NULL;
+}
+
+/* The optimized search of PCRE2 10.42 finds y for (?>x*y|)y in xy, and neither (?=ab)x?a in ab nor
+ * (?:x|)[^ ]+a in xab. Other patterns keep it: without it \p{N}+$ is quadratic in a long run. */
+static int compile(struct data_splitter *splitter, const char *source, const struct ls_text *text,
+                   bool unoptimized, struct ls_error *error)
+{
+    int status;
+    PCRE2_SIZE offset;
+    uint32_t empty = 0;
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | (unoptimized ? PCRE2_NO_START_OPTIMIZE : 0);
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    if (!context)
+        return ls_no_memory(error, "for a pattern");
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    const char *bytes = text->bytes ? text->bytes : "";
+    splitter->code =
+        pcre2_compile((PCRE2_SPTR)bytes, text->count, options, &status, &offset, context);
+    pcre2_compile_context_free(context);
+    if (!splitter->code) {
+        PCRE2_UCHAR message[160] = "";
+        pcre2_get_error_message(status, message, sizeof message);
+        return ls_error_set(error, LS_EDATA, "pattern \"%.200s\": %s", source,
+                            (const char *)message);
+    }
+    pcre2_pattern_info(splitter->code, PCRE2_INFO_MATCHEMPTY, &empty);
+    if (empty)
+        return ls_error_set(error, LS_ENOTSUP,
+                            "pattern \"%.200s\": it may match an empty text, which is not "
+                            "supported",
+                            source);
+    splitter->compiled = pcre2_jit_compile(splitter->code, PCRE2_JIT_COMPLETE) == 0;
+    return LS_OK;
+}
+
+static int pattern_make(struct data_splitter *splitter, const char *source,
+                        enum data_pattern_syntax syntax, struct ls_error *error)
+{
+    struct ls_text text = {0};
+    bool unoptimized;
+    int status = pattern_translate(source, syntax, &text, &unoptimized, error);
+    if (!status)
+        status = compile(splitter, source, &text, unoptimized, error);
+    ls_text_release(&text);
+    return status;
 }
 
 static struct data_splitter *splitter_new(struct ls_error *error)
@@ -78,7 +126,7 @@ int data_splitter_new(const char *pattern, enum data_pattern_syntax syntax, bool
         splitter->classes = data_scan_classes_new(error);
         status = splitter->classes ? LS_OK : LS_ENOMEM;
     } else {
-        status = data_pattern_new(pattern, syntax, &splitter->pattern, error);
+        status = pattern_make(splitter, pattern, syntax, error);
     }
     if (status) {
         data_splitter_free(splitter);
@@ -111,7 +159,7 @@ void data_splitter_free(struct data_splitter *splitter)
 {
     if (!splitter)
         return;
-    data_pattern_free(splitter->pattern);
+    pcre2_code_free(splitter->code);
     free(splitter->classes);
     free(splitter->literal);
     free(splitter);
@@ -135,13 +183,36 @@ size_t data_split_end(const struct data_splitter *splitter, const unsigned char 
 
 int data_split_state_new(const struct data_splitter *splitter, void **out, struct ls_error *error)
 {
-    *out = NULL;
-    return splitter->pattern ? data_matcher_new(splitter->pattern, out, error) : LS_OK;
+    const pcre2_code *code = splitter->code;
+    *out = code ? pcre2_match_data_create_from_pattern(code, NULL) : NULL;
+    return *out || !code ? LS_OK : ls_no_memory(error, "for a pattern");
 }
 
 void data_split_state_free(void *state)
 {
-    data_matcher_free(state);
+    pcre2_match_data_free(state);
+}
+
+static int match(const struct data_splitter *splitter, void *state, const unsigned char *text,
+                 size_t bytes, size_t start, struct data_range *found, struct ls_error *error)
+{
+    int status = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (splitter->compiled)
+        status = pcre2_jit_match(splitter->code, text, bytes, start, 0, state, NULL);
+    if (status < 0 && status != PCRE2_ERROR_NOMATCH)
+        status = pcre2_match(splitter->code, text, bytes, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                             state, NULL);
+    if (status < 0 && status != PCRE2_ERROR_NOMATCH) {
+        PCRE2_UCHAR message[160] = "";
+        pcre2_get_error_message(status, message, sizeof message);
+        return ls_error_set(error, status == PCRE2_ERROR_NOMEMORY ? LS_ENOMEM : LS_EDATA,
+                            "the tokenizer's pattern cannot be matched in a text of %zu bytes: %s",
+                            bytes, (const char *)message);
+    }
+    const size_t *place = pcre2_get_ovector_pointer(state);
+    *found =
+        status < 0 ? (struct data_range){bytes, bytes} : (struct data_range){place[0], place[1]};
+    return LS_OK;
 }
 
 int data_split_find(const struct data_splitter *splitter, void *state, const unsigned char *text,
@@ -155,8 +226,8 @@ int data_split_find(const struct data_splitter *splitter, void *state, const uns
             start, data_scan_next(splitter->rules, splitter->classes, text, bytes, start)};
         return LS_OK;
     }
-    if (splitter->pattern)
-        return data_pattern_find(splitter->pattern, state, text, bytes, start, found, error);
+    if (splitter->code)
+        return match(splitter, state, text, bytes, start, found, error);
     const unsigned char *at =
         memmem(text + start, bytes - start, splitter->literal, splitter->literal_bytes);
     if (at)

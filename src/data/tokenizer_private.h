@@ -182,7 +182,7 @@ int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *sc
 int data_bpe_encode_byte(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
                          unsigned char byte, struct ls_token_list *out, struct ls_error *error);
 
-/* ---- pre-tokenizers (split.c, scan.c, pattern.c) --------------------------------------------- */
+/* ---- pre-tokenizers (split.c, scan.c) -------------------------------------------------------- */
 
 struct data_range {
     size_t begin, end;
@@ -193,18 +193,6 @@ struct data_range {
 
 /* Who reads a pattern where it comes from: Oniguruma in tokenizer.json, fancy-regex in tiktoken. */
 enum data_pattern_syntax { DATA_ONIGURUMA, DATA_FANCY };
-struct data_pattern; /* a compiled pattern: shared */
-/* LS_ENOTSUP names what of the pattern is not supported. */
-int data_pattern_new(const char *source, enum data_pattern_syntax syntax, struct data_pattern **out,
-                     struct ls_error *error);
-void data_pattern_free(struct data_pattern *pattern);
-/* One thread's match data. */
-int data_matcher_new(const struct data_pattern *pattern, void **out, struct ls_error *error);
-void data_matcher_free(void *matcher);
-/* *found = the first match at start or behind it, {bytes, bytes} if there is none; text[bytes]
- * is well-formed UTF-8. */
-int data_pattern_find(const struct data_pattern *pattern, void *matcher, const unsigned char *text,
-                      size_t bytes, size_t start, struct data_range *found, struct ls_error *error);
 
 /* What a scanner needs to know of a published pattern. */
 struct data_scan_rules {
@@ -220,7 +208,8 @@ size_t data_scan_next(const struct data_scan_rules *rules, const unsigned char *
                       const unsigned char *text, size_t bytes, size_t start);
 
 struct data_splitter; /* a pattern or a literal: shared */
-/* scanned: where the pattern is a published one. LS_ENOTSUP as data_pattern_new. */
+/* scanned: where the pattern is a published one. LS_ENOTSUP names what of the pattern is not
+ * supported. */
 int data_splitter_new(const char *pattern, enum data_pattern_syntax syntax, bool scanned,
                       struct data_splitter **out, struct ls_error *error);
 int data_splitter_new_literal(const char *literal, size_t bytes, struct data_splitter **out,
@@ -232,10 +221,11 @@ const char *data_pattern_named(const char *name);
 bool data_splitter_covers(const struct data_splitter *splitter);
 /* NULL if it is a pattern. */
 const char *data_splitter_literal(const struct data_splitter *splitter);
-/* One thread's state, NULL if none is needed. */
+/* What one thread matches with, NULL if nothing is needed. */
 int data_split_state_new(const struct data_splitter *splitter, void **out, struct ls_error *error);
 void data_split_state_free(void *state);
-/* As data_pattern_find. */
+/* *found = the first match at start or behind it, {bytes, bytes} if there is none; text[bytes]
+ * is well-formed UTF-8. */
 int data_split_find(const struct data_splitter *splitter, void *state, const unsigned char *text,
                     size_t bytes, size_t start, struct data_range *found, struct ls_error *error);
 /* End of the piece at start < bytes, by a splitter that covers every text. */
