@@ -74,7 +74,7 @@ void interop_fill(const struct source_view *view, const struct ls_param *param, 
         return;
     int64_t end = first + count, cols = param->cols;
     int64_t from = first / cols / TOGETHER, blocks = (end - 1) / cols / TOGETHER - from + 1;
-#pragma omp parallel for num_threads(ops->threads) schedule(static)
+#pragma omp parallel for num_threads(ls_ops_team(ops, count)) schedule(static)
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t row = (from + b) * TOGETHER, last = row + TOGETHER; row < last;) {
             int64_t begin = ls_max(row * cols, first), stop = ls_min(last * cols, end);

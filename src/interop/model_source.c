@@ -188,7 +188,7 @@ static void values_check(struct ls_model_source *source, const struct ls_param *
     int64_t found = 0;
     if (ops->idle)
         return;
-#pragma omp parallel for simd num_threads(ops->threads) reduction(+ : found)
+#pragma omp parallel for simd num_threads(ls_ops_team(ops, count)) reduction(+ : found)
     for (int64_t i = 0; i < count; i++)
         found += !is_finite(values[i]);
     if (found)

@@ -152,7 +152,8 @@ static void run_merge(const struct ls_model_source *source, const struct ls_para
     const float *a = f->adapters[own->lora_a], *b = f->adapters[own->lora_b];
     float scale = (float)(lora->alpha / (double)lora->rank);
     int64_t cols = param->cols, end = first + count;
-#pragma omp parallel for num_threads(ops->threads) schedule(static)
+    int team = ls_ops_team(ops, count * lora->rank);
+#pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t row = first / cols; row <= (end - 1) / cols; row++) {
         int64_t begin = ls_max(row * cols, first), stop = ls_min((row + 1) * cols, end);
         row_merge(b + (param->first_row + row) * lora->rank, a, lora->rank, own->global_cols, scale,
