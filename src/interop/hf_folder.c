@@ -42,14 +42,11 @@ static bool is_buffer(const char *name)
 static void folder_close(struct ls_model_source *source)
 {
     struct folder *f = source->data;
-    if (!f)
-        return;
     for (int64_t i = 0; i < f->count; i++)
         ls_safetensors_close(f->shards[i].file);
     json_decref(f->config);
     json_decref(f->index);
     free(f->shards);
-    free(f);
 }
 
 static int shard_open(struct ls_model_source *source, const char *name, struct ls_error *error)
@@ -348,10 +345,7 @@ static enum ls_dtype folder_dtype(const struct folder *f)
 
 static int folder_open(struct ls_model_source *source, struct ls_error *error)
 {
-    struct folder *f = calloc(1, sizeof *f);
-    if (!f)
-        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
-    source->data = f;
+    struct folder *f = source->data;
     int status = ls_path_inside(f->config_path, source->path, "config.json", error);
     if (!status)
         status = ls_json_read(f->config_path, LS_ECONFIG, &f->config, error);
@@ -369,7 +363,8 @@ static int folder_open(struct ls_model_source *source, struct ls_error *error)
     return status;
 }
 
-const struct source_kind source_hf = {.open = folder_open,
+const struct source_kind source_hf = {.data_bytes = sizeof(struct folder),
+                                      .open = folder_open,
                                       .close = folder_close,
                                       .configure = folder_configure,
                                       .check = folder_check,

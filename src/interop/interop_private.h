@@ -108,6 +108,7 @@ struct ls_model_source {
     char changed[LS_PARAM_NAME_MAX + 1]; /* and the matrix of the first */
 };
 struct source_kind {
+    size_t data_bytes; /* of source->data, which is zero at first */
     int (*open)(struct ls_model_source *source, struct ls_error *error);
     void (*close)(struct ls_model_source *source);
     int (*configure)(const struct ls_model_source *source, struct interop_keys *keys);

@@ -45,11 +45,8 @@ int64_t llmc_elements(const struct llmc_array *array, const int32_t *header)
 static void llmc_close(struct ls_model_source *source)
 {
     struct llmc *l = source->data;
-    if (!l)
-        return;
     ls_file_unmap(&l->map);
     json_decref(l->description);
-    free(l);
 }
 
 static int file_map(struct ls_model_source *source, struct ls_error *error)
@@ -113,10 +110,7 @@ static int size_check(const struct ls_model_source *source, struct ls_error *err
 
 static int llmc_open(struct ls_model_source *source, struct ls_error *error)
 {
-    struct llmc *l = calloc(1, sizeof *l);
-    if (!l)
-        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
-    source->data = l;
+    struct llmc *l = source->data;
     int status = file_map(source, error);
     if (!status)
         status = header_check(source, error);
@@ -179,5 +173,8 @@ static int llmc_locate(const struct ls_model_source *source, const struct ls_par
     return LS_OK;
 }
 
-const struct source_kind source_llmc = {
-    .open = llmc_open, .close = llmc_close, .configure = llmc_configure, .locate = llmc_locate};
+const struct source_kind source_llmc = {.data_bytes = sizeof(struct llmc),
+                                        .open = llmc_open,
+                                        .close = llmc_close,
+                                        .configure = llmc_configure,
+                                        .locate = llmc_locate};

@@ -59,6 +59,11 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
     return LS_OK;
 }
 
+static int no_memory(const char *path, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", path);
+}
+
 int ls_model_source_open(struct ls_model_source **out, const char *path, const struct ls_log *log,
                          struct ls_error *error)
 {
@@ -74,7 +79,7 @@ int ls_model_source_choose(struct ls_model_source **out, const char *path, const
         length--;
     struct ls_model_source *source = calloc(1, sizeof *source);
     if (!source)
-        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", path);
+        return no_memory(path, error);
     int status = length < PATH_MAX
                      ? LS_OK
                      : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
@@ -85,14 +90,15 @@ int ls_model_source_choose(struct ls_model_source **out, const char *path, const
         source->log = log;
         status = kind_of(source, error);
     }
-    if (!status)
-        status = source->kind->open(source, error);
-    if (status) {
-        ls_model_source_close(source);
-        return status;
+    if (!status) {
+        source->data = calloc(1, source->kind->data_bytes);
+        status = source->data ? source->kind->open(source, error) : no_memory(path, error);
     }
-    *out = source;
-    return LS_OK;
+    if (status)
+        ls_model_source_close(source);
+    else
+        *out = source;
+    return status;
 }
 
 int ls_model_source_agree(struct ls_model_source **source, struct ls_comm *world, int status,
@@ -117,8 +123,9 @@ void ls_model_source_close(struct ls_model_source *source)
 {
     if (!source)
         return;
-    if (source->kind)
+    if (source->data)
         source->kind->close(source);
+    free(source->data);
     ls_safetensors_close(source->adapters);
     ls_params_release(&source->params);
     free(source);

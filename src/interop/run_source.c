@@ -18,14 +18,11 @@ struct finished {
 static void run_close(struct ls_model_source *source)
 {
     struct finished *f = source->data;
-    if (f) {
-        for (int i = 0; i < f->params.count && f->adapters; i++)
-            free(f->adapters[i]);
-        free(f->adapters);
-        ls_checkpoint_close(f->checkpoint);
-        ls_params_release(&f->params);
-    }
-    free(f);
+    for (int i = 0; i < f->params.count && f->adapters; i++)
+        free(f->adapters[i]);
+    free(f->adapters);
+    ls_checkpoint_close(f->checkpoint);
+    ls_params_release(&f->params);
 }
 
 static int parameters_verify(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
@@ -36,11 +33,8 @@ static int parameters_verify(void *user, struct ls_checkpoint *checkpoint, struc
 
 static int run_open(struct ls_model_source *source, struct ls_error *error)
 {
-    struct finished *f = calloc(1, sizeof *f);
+    struct finished *f = source->data;
     struct ls_tokenizer *tokenizer = NULL;
-    if (!f)
-        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
-    source->data = f;
     int status = ls_checkpoint_run(source->path, f->run, error);
     if (!status)
         status = ls_kept_read(f->run, &f->config, &tokenizer, error);
@@ -68,8 +62,7 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
 /* The keys of group model, as the run has them; the vocabulary's padding is the reader's. */
 static int run_configure(const struct ls_model_source *source, struct interop_keys *keys)
 {
-    static const char *const others[] = {"preset", "from",    "vocab_multiple",
-                                         "seed",   "dropout", NULL};
+    static const char others[] = "preset|from|vocab_multiple|seed|dropout";
     const struct finished *f = source->data;
     size_t prefix = strlen("model.");
     int status = LS_OK;
@@ -77,16 +70,23 @@ static int run_configure(const struct ls_model_source *source, struct interop_ke
     keys->arch = f->config.model.arch;
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && !status; key++) {
         char value[LS_CONFIG_VALUE_BYTES];
-        const char *leaf = key->name + prefix, *const *other = others;
-        if (strncmp(key->name, "model.", prefix))
+        const char *leaf = key->name + prefix;
+        if (strncmp(key->name, "model.", prefix) || ls_word_among(others, leaf) ||
+            !ls_family_reads(keys->arch, leaf))
             continue;
-        while (*other && strcmp(*other, leaf))
-            other++;
         ls_config_value(&f->config, key, value, sizeof value);
-        if (!*other && ls_family_reads(keys->arch, leaf))
-            status = interop_key_set(keys, leaf, value, key->name);
+        status = interop_key_set(keys, leaf, value, key->name);
     }
     return status;
+}
+
+/* A tensor of the checkpoint, in that shape; of one dim the first is left out. */
+static int stored_find(const struct finished *f, const char *name, int dims, const int64_t shape[2],
+                       const struct ls_stored_tensor **stored, struct ls_error *error)
+{
+    int status = ls_checkpoint_require(f->checkpoint, LS_CKPT_MODEL, name, LS_F32, dims,
+                                       shape + 2 - dims, stored, error);
+    return status ? ls_error_prefix(error, "%.300s", f->checkpoint->directory) : LS_OK;
 }
 
 static int run_locate(const struct ls_model_source *source, const struct ls_param *param,
@@ -102,12 +102,9 @@ static int run_locate(const struct ls_model_source *source, const struct ls_para
     if (table && model->vocab_padded != padded) /* another model.vocab_multiple */
         shape[0] = padded;
     bool matrix = param->matrix;
-    int status = ls_checkpoint_require(f->checkpoint, LS_CKPT_MODEL, param->name, LS_F32,
-                                       matrix ? 2 : 1, matrix ? shape : shape + 1, &stored, error);
-    if (status) {
-        ls_error_prefix(error, "%.300s", f->checkpoint->directory);
+    int status = stored_find(f, param->name, matrix ? 2 : 1, shape, &stored, error);
+    if (status)
         return status;
-    }
     *out = (struct source_view){.checkpoint = f->checkpoint,
                                 .stored = stored,
                                 .dtype = LS_F32,
@@ -166,12 +163,9 @@ static int adapter_load(struct finished *f, int i, struct ls_error *error)
     const struct ls_param *param = &f->params.list[i];
     const int64_t shape[2] = {param->global_rows, param->global_cols};
     const struct ls_stored_tensor *stored;
-    int status = ls_checkpoint_require(f->checkpoint, LS_CKPT_MODEL, param->name, LS_F32, 2, shape,
-                                       &stored, error);
-    if (status) {
-        ls_error_prefix(error, "%.300s", f->checkpoint->directory);
+    int status = stored_find(f, param->name, 2, shape, &stored, error);
+    if (status)
         return status;
-    }
     int64_t count = shape[0] * shape[1];
     f->adapters[i] = malloc((size_t)count * sizeof(float));
     return f->adapters[i]
@@ -194,7 +188,8 @@ static int run_check(const struct ls_model_source *source, struct ls_error *erro
     return status;
 }
 
-const struct source_kind source_run = {.open = run_open,
+const struct source_kind source_run = {.data_bytes = sizeof(struct finished),
+                                       .open = run_open,
                                        .close = run_close,
                                        .configure = run_configure,
                                        .check = run_check,
