@@ -71,8 +71,9 @@ int data_jsonl_line(const char *key, const struct ls_text *text, struct ls_text 
     return status;
 }
 
-int data_document_put(const struct data_document *document, const char *key,
-                      struct ls_atomic_file *file, struct ls_error *error)
+/* Appends the document's record: JSONL's own line, or {"KEY": text} of a file. */
+static int document_put(const struct data_document *document, const char *key,
+                        struct ls_atomic_file *file, struct ls_error *error)
 {
     struct ls_text made = {0};
     const struct ls_text *line = &document->line;
@@ -253,7 +254,7 @@ int data_corpus_output_put(struct data_corpus_output *output, const struct data_
     int64_t part = data_folder_begins(&output->folder, document->number);
     int status = part < 0 ? LS_OK : next_part(output, part, error);
     if (!status && !why)
-        return data_document_put(document, output->config->json_key, &output->kept, error);
+        return document_put(document, output->config->json_key, &output->kept, error);
     if (!status && output->removed_open)
         status = ls_text_write(write_removal, &removal, &line, &bytes, error);
     if (line && ls_atomic_file_write(&output->removed, line, bytes))

@@ -66,10 +66,6 @@ void data_corpus_output_release(struct data_corpus_output *output);
 /* How the list of removed documents of a part ends. */
 #define DATA_REMOVED_JSONL ".removed.jsonl"
 
-/* Appends the document's record: JSONL's own line, or {"KEY": text} of a file. */
-int data_document_put(const struct data_document *document, const char *key,
-                      struct ls_atomic_file *file, struct ls_error *error);
-
 /* ---- words (words_of.c) ---------------------------------------------------------------------- */
 
 /* A word: a run of characters that are no white space; of scripts that do not part words by spaces

@@ -257,7 +257,7 @@ struct ls_corpus_config;
 struct data_reading {
     const struct ls_corpus_config *config;
     int64_t *skipped; /* bad records are counted there */
-    bool keep_lines;  /* of JSONL, for data_document_put */
+    bool keep_lines;  /* of JSONL, for an output of documents */
 };
 int data_reading_open(struct data_reading *reading, struct data_corpus **out,
                       struct ls_error *error);
