@@ -85,6 +85,7 @@ struct chat_value {
 enum chat_listing {
     CHAT_ARRAY,
     CHAT_TUPLE,
+    CHAT_RANGE,  /* a list without a text */
     CHAT_VIEW,   /* the keys, values or items of a mapping: without elements by number, or a text */
     CHAT_STREAM, /* what filters such as map give: the same, without a length, and read once */
 };

@@ -507,7 +507,7 @@ KIND_TEST(test_mapping, self.kind == CHAT_DICT && !self.dict->changes)
 KIND_TEST(test_iterable, self.kind == CHAT_STRING || self.kind == CHAT_LIST ||
                              self.kind == CHAT_DICT || self.kind == CHAT_UNDEFINED)
 KIND_TEST(test_sequence, self.kind == CHAT_STRING ||
-                             (self.kind == CHAT_LIST && self.list->listing <= CHAT_TUPLE) ||
+                             (self.kind == CHAT_LIST && self.list->listing <= CHAT_RANGE) ||
                              self.kind == CHAT_DICT || self.kind == CHAT_UNDEFINED)
 KIND_TEST(test_number, self.kind == CHAT_INT || self.kind == CHAT_FLOAT || self.kind == CHAT_BOOL)
 KIND_TEST(test_integer, self.kind == CHAT_INT)
@@ -652,7 +652,7 @@ CHAT_FUNCTION(make_range)
         if (__builtin_add_overflow(i, step, &i))
             break;
     }
-    return out;
+    return chat_listed(run, out, CHAT_RANGE);
 }
 
 /* The conversions of a day's strftime that need no time zone. */

@@ -174,10 +174,15 @@ static struct chat_value part(struct chat_run *run, const struct chat_node *node
 static struct chat_value signed_value(struct chat_run *run, const struct chat_node *node)
 {
     struct chat_value value = chat_evaluate(run, node->first);
+    const bool minus = node->kind == CHAT_MINUS;
     run->at = node->at;
-    return run->status ? value
-                       : chat_binary(run, node->kind == CHAT_MINUS ? CHAT_SUBTRACT : CHAT_ADD,
-                                     chat_int_value(0), value);
+    if (run->status)
+        return value;
+    if (value.kind == CHAT_FLOAT) { /* 0 - 0.0 is not -0.0 */
+        value.real = minus ? -value.real : value.real;
+        return value;
+    }
+    return chat_binary(run, minus ? CHAT_SUBTRACT : CHAT_ADD, chat_int_value(0), value);
 }
 
 static struct chat_value operation(struct chat_run *run, const struct chat_node *node)

@@ -207,9 +207,13 @@ static void write_plain(struct chat_run *run, struct writing *w, struct chat_val
             chat_fail(run, "a number of 2^63 or more: expected a lesser one, or a string");
         put_real(run, w, value.real);
         break;
-    case CHAT_STRING:
+    case CHAT_STRING: {
+        bool markup = value.safe && !w->json;
+        put(run, w, markup ? "Markup(" : "");
         put_quoted(run, w, value.string);
+        put(run, w, markup ? ")" : "");
         break;
+    }
     default:
         if (w->json || value.kind != CHAT_UNDEFINED)
             chat_fail(run, "a %s has no text", chat_kind_name(value));

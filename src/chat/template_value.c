@@ -57,8 +57,8 @@ struct chat_value chat_listed(struct chat_run *run, struct chat_value list,
 void chat_no_list(struct chat_run *run, const char *what)
 {
     chat_fail(run,
-              "what filters such as map, select and items give, and a mapping's keys, values and "
-              "items, %s: expected |list behind it",
+              "what range and filters such as map, select and items give, and a mapping's keys, "
+              "values and items, %s: expected |list behind it",
               what);
 }
 
@@ -99,13 +99,18 @@ static struct chat_entry *entry_find(struct chat_run *run, const struct chat_dic
     return NULL;
 }
 
+static void key_check(struct chat_run *run, struct chat_value key)
+{
+    if (key.kind == CHAT_LIST || key.kind == CHAT_DICT)
+        chat_fail(run, "a %s cannot be a key", chat_kind_name(key));
+}
+
 void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
                    struct chat_value value)
 {
     struct chat_entry *entry = entry_find(run, dict, key);
     bool lasts = run->noting && (dict->changes || dict == &run->top->variables);
-    if (key.kind == CHAT_LIST || key.kind == CHAT_DICT)
-        chat_fail(run, "a %s cannot be a key", chat_kind_name(key));
+    key_check(run, key);
     if (dict->changes && run->pass_least && !entry)
         chat_open_least(run, CHAT_OPEN_ALL);
     if (!entry && !run->status) {
@@ -173,6 +178,22 @@ static bool number(struct chat_value value, double *real)
     return whole(value) || value.kind == CHAT_FLOAT;
 }
 
+/* < 0, 0 or > 0, exactly: an integer may have more digits than a float. Of what is no number 0. */
+static int order_numbers(const struct chat_value *a, const struct chat_value *b)
+{
+    if (whole(*a) && whole(*b))
+        return (a->integer > b->integer) - (a->integer < b->integer);
+    if (whole(*b))
+        return -order_numbers(b, a);
+    if (!whole(*a))
+        return (a->real > b->real) - (a->real < b->real);
+    if (isnan(b->real) || fabs(b->real) >= 0x1p63)
+        return (b->real < 0) - (b->real > 0);
+    const int64_t near = (int64_t)b->real;
+    const double rest = b->real - (double)near;
+    return a->integer != near ? (a->integer > near) - (a->integer < near) : (rest < 0) - (rest > 0);
+}
+
 static bool equal_dicts(struct chat_run *run, const struct chat_dict *a, const struct chat_dict *b)
 {
     bool equal = a->count == b->count;
@@ -207,10 +228,8 @@ bool chat_equal(struct chat_run *run, const struct chat_value *a, const struct c
     if (a->kind == CHAT_STRING && b->kind == CHAT_STRING)
         return a->string.count == b->string.count &&
                chat_spend(run, (int64_t)a->string.count / 64) && chat_same(a->string, b->string);
-    if (whole(*a) && whole(*b))
-        return a->integer == b->integer;
     if (number(*a, &x) && number(*b, &y))
-        return x == y;
+        return order_numbers(a, b) == 0 && !isnan(x) && !isnan(y);
     if (a->kind != b->kind)
         return chat_none(*a) && chat_none(*b);
     if (a->kind == CHAT_LOOP || a->kind == CHAT_MACRO_VALUE || a->kind == CHAT_CALLABLE)
@@ -227,10 +246,8 @@ bool chat_equal(struct chat_run *run, const struct chat_value *a, const struct c
 int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b)
 {
     double x, y;
-    if (whole(a) && whole(b))
-        return (a.integer > b.integer) - (a.integer < b.integer);
     if (number(a, &x) && number(b, &y))
-        return (x > y) - (x < y);
+        return order_numbers(&a, &b);
     if (a.kind == CHAT_STRING && b.kind == CHAT_STRING) {
         size_t common = a.string.count < b.string.count ? a.string.count : b.string.count;
         int order = common ? memcmp(a.string.bytes, b.string.bytes, common) : 0;
@@ -273,8 +290,10 @@ bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_val
 {
     if (list.kind == CHAT_STRING && item.kind == CHAT_STRING)
         return chat_find(list.string, item.string, 0) != SIZE_MAX;
-    if (list.kind == CHAT_DICT)
+    if (list.kind == CHAT_DICT) {
+        key_check(run, item);
         return chat_dict_get(run, list.dict, item) != NULL;
+    }
     if (list.kind == CHAT_STRING || (list.kind != CHAT_LIST && list.kind != CHAT_UNDEFINED))
         chat_fail(run, "a %s cannot be in a %s", chat_kind_name(item), chat_kind_name(list));
     return list.kind == CHAT_LIST && listed(run, list.list, item);
@@ -447,7 +466,7 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
         chat_fail(run, "%.*s is undefined: expected a mapping or a list there",
                   CHAT_SHOWN(from.string));
     bool numbered =
-        from.kind == CHAT_STRING || (from.kind == CHAT_LIST && from.list->listing <= CHAT_TUPLE);
+        from.kind == CHAT_STRING || (from.kind == CHAT_LIST && from.list->listing <= CHAT_RANGE);
     const struct chat_list *list = numbered && whole(key) ? chat_items(run, from) : NULL;
     int64_t at = list && key.integer < 0 ? key.integer + list->count : key.integer;
     if (from.open && list && (key.integer < 0 || at < list->count))
@@ -492,7 +511,7 @@ struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
         chat_fail(run, "a %s cannot be sliced", chat_kind_name(from));
         return (struct chat_value){0};
     }
-    if (from.kind == CHAT_LIST && from.list->listing > CHAT_TUPLE)
+    if (from.kind == CHAT_LIST && from.list->listing > CHAT_RANGE)
         chat_no_list(run, "cannot be sliced");
     const struct chat_list *list = chat_items(run, from);
     int64_t count = list ? list->count : 0;
@@ -549,17 +568,41 @@ static struct chat_value wholes(struct chat_run *run, enum chat_op op, int64_t a
     return chat_int_value(out);
 }
 
+/* Python's a // b, and in *rest a % b, whose sign is that of b: as in its float_divmod. */
+static double floored(double a, double b, double *rest)
+{
+    *rest = fmod(a, b);
+    double quotient = (a - *rest) / b;
+    if (*rest == 0) {
+        *rest = copysign(0, b);
+    } else if ((b < 0) != (*rest < 0)) {
+        *rest += b;
+        quotient -= 1;
+    }
+    if (quotient == 0)
+        return copysign(0, a / b);
+    double down = floor(quotient);
+    return quotient - down > 0.5 ? down + 1 : down;
+}
+
 static struct chat_value reals(struct chat_run *run, enum chat_op op, double a, double b)
 {
+    double rest, down = floored(a, b, &rest);
     if (op != CHAT_ADD && op != CHAT_SUBTRACT && op != CHAT_MULTIPLY && b == 0)
         chat_fail(run, "a division by zero");
     double out = op == CHAT_ADD        ? a + b
                  : op == CHAT_SUBTRACT ? a - b
                  : op == CHAT_MULTIPLY ? a * b
                  : op == CHAT_DIVIDE   ? a / b
-                 : op == CHAT_FLOOR    ? floor(a / b)
-                                       : a - b * floor(a / b);
+                 : op == CHAT_FLOOR    ? down
+                                       : rest;
     return (struct chat_value){.kind = CHAT_FLOAT, .real = out};
+}
+
+/* A float would lose digits of it. */
+static bool is_long(struct chat_value integer)
+{
+    return integer.integer > (int64_t)1 << 53 || integer.integer < -((int64_t)1 << 53);
 }
 
 static struct chat_value joined(struct chat_run *run, struct chat_string a, struct chat_string b)
@@ -586,6 +629,8 @@ struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat
         return joined(run, chat_text_of(run, a), chat_text_of(run, b));
     if (whole(a) && whole(b) && op != CHAT_DIVIDE)
         return wholes(run, op, a.integer, b.integer);
+    if (whole(a) && whole(b) && (is_long(a) || is_long(b)))
+        chat_fail(run, "/ of an integer of more than 53 bits is not supported: expected //");
     if (number(a, &x) && number(b, &y))
         return reals(run, op, x, y);
     if (op == CHAT_ADD && a.kind == CHAT_STRING && b.kind == CHAT_STRING) {

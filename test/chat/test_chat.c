@@ -404,6 +404,41 @@ CASE(test_large_integers)
     ls_chat_free(chat);
 }
 
+/* As Python has it, to the last digit; what is not computed so is refused. */
+CASE(test_arithmetic)
+{
+    static const char *const cases[][2] = {
+        {"{{ 1e3 // 0.1 }}", "9999.0"},
+        {"{{ -(3 // 0.1) }}", "-29.0"},
+        {"{{ -0.5 % 1e-5 }}", "4.0901526957015655e-17"},
+        {"{{ true % 1e-5 }}", "9.999999999918198e-06"},
+        {"{{ 7.5 % -2 }} {{ -7.5 // 2 }}", "-0.5 -4.0"},
+        {"{{ 1 % -0.5 }} {{ -(1 // 1e3) }} {{ +(1 % -0.5) }}", "-0.0 -0.0 -0.0"},
+        {"{{ 1e16 is divisibleby 3 }} {{ 9.0 is divisibleby 3 }}", "False True"},
+        {"{{ 9007199254740993 == 9007199254740992.0 }}", "False"},
+        {"{{ 9007199254740993 > 9007199254740992.0 }}", "True"},
+        {"{{ 9007199254740992.0 >= 9007199254740993 }}", "False"},
+        {"{{ 2 < 2.5 }} {{ -2 <= -2.5 }} {{ 3 == 3.0 }} {{ 5 < 1e300 }}", "True False True True"},
+        {"{{ range(3)|list }} {{ range(5)[1:3]|list }} {{ range(3)[1] }}", "[0, 1, 2] [1, 2] 1"},
+        {"{{ range(3) == [0, 1, 2] }} {{ range(3) == range(3) }} {{ 2 in range(3) }}",
+         "False True True"},
+        {"{{ range(2) is sequence }} {{ range(2)|length }}", "True 2"},
+        {"{{ ['<'|safe, '<'] }}", "[Markup('<'), '<']"},
+        {"{{ ['<'|safe]|tojson }} {{ ['a'|safe]|join }}", "[\"<\"] a"},
+    };
+    static const char *const bad[][2] = {
+        {"{{ 9007199254740993 / 3 }}", "x:1:21: / of an integer of more than 53 bits"},
+        {"{{ range(3) }}", "what range and filters such as map"},
+        {"{{ [range(3)]|tojson }}", "has no text: expected |list behind it"},
+        {"{{ [0] + range(3) }}", "+ cannot be used between two values"},
+        {"{{ {'a': 1} in {'b': 2} }}", "a mapping cannot be a key"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_print(cases[i][0], CONVERSATION, LS_OK, cases[i][1]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_print(bad[i][0], CONVERSATION, LS_EDATA, bad[i][1]);
+}
+
 /* Letters whose case is not one letter, or not always the same. */
 CASE(test_letters_that_have_no_case)
 {
