@@ -1,5 +1,4 @@
 /* The grid of shapes that is measured where no configuration says which ones matter. */
-
 #include "planner/measure_private.h"
 
 #include <math.h>
@@ -173,10 +172,8 @@ static struct ls_token_sum leaves_of(int64_t rows)
                                  LS_ONTO_NOTHING};
 }
 
-/* An op begins that has a norm. */
-static struct ls_norm norm_begin(struct grid *grid, int64_t rows, bool forward)
+static struct ls_norm norm_of(struct grid *grid, int64_t rows, bool forward)
 {
-    begin(grid);
     return (struct ls_norm){
         .rows = rows,
         .channels = WIDTH,
@@ -193,7 +190,7 @@ static void put_norm(struct grid *grid, int64_t rows)
 {
     enum ls_dtype act = grid->act;
     int64_t all = rows * WIDTH;
-    const struct ls_norm norm = norm_begin(grid, rows, true);
+    const struct ls_norm norm = norm_of(grid, rows, true);
     const void *x = flow(grid, act, all), *residual = from_memory(grid, act, all);
     void *sum = to_memory(grid, act, all);
     ls_layernorm_forward(&grid->idle, &norm, x, residual, sum, to_memory(grid, act, all));
@@ -203,7 +200,7 @@ static void put_norm_backward(struct grid *grid, int64_t rows)
 {
     enum ls_dtype act = grid->act;
     int64_t all = rows * WIDTH;
-    const struct ls_norm norm = norm_begin(grid, rows, false);
+    const struct ls_norm norm = norm_of(grid, rows, false);
     const void *h = from_memory(grid, act, all), *dy = flow(grid, act, all);
     const void *around = from_memory(grid, act, all);
     ls_layernorm_backward_input(&grid->idle, &norm, h, dy, around, to_memory(grid, act, all));
@@ -212,7 +209,6 @@ static void put_norm_backward(struct grid *grid, int64_t rows)
 static void put_column_sum(struct grid *grid, int64_t rows)
 {
     const struct ls_token_sum sum = leaves_of(rows);
-    begin(grid);
     const void *dy = flow(grid, grid->act, rows * WIDTH);
     ls_bias_backward(&grid->idle, grid->act, WIDTH, WIDTH, dy, &sum,
                      to_memory(grid, LS_F32, WIDTH));
@@ -220,7 +216,6 @@ static void put_column_sum(struct grid *grid, int64_t rows)
 
 static void put_activation(struct grid *grid, int64_t count)
 {
-    begin(grid);
     const void *x = flow(grid, grid->act, count);
     ls_gelu_forward(&grid->idle, LS_GELU_TANH, grid->act, count, x,
                     to_memory(grid, grid->act, count));
@@ -228,7 +223,6 @@ static void put_activation(struct grid *grid, int64_t count)
 
 static void put_activation_backward(struct grid *grid, int64_t count)
 {
-    begin(grid);
     const void *x = from_memory(grid, grid->act, count), *dy = flow(grid, grid->act, count);
     ls_gelu_backward(&grid->idle, LS_GELU_TANH, grid->act, count, x, dy,
                      to_memory(grid, grid->act, count));
@@ -236,7 +230,6 @@ static void put_activation_backward(struct grid *grid, int64_t count)
 
 static void put_add(struct grid *grid, int64_t count)
 {
-    begin(grid);
     const void *x = flow(grid, grid->act, count), *z = from_memory(grid, grid->act, count);
     ls_add(&grid->idle, grid->act, count, x, z, to_memory(grid, grid->act, count));
 }
@@ -244,7 +237,6 @@ static void put_add(struct grid *grid, int64_t count)
 static void put_dropout(struct grid *grid, int64_t rows)
 {
     const struct ls_dropout dropout = {.key = {{1, 2}}, .p = 0.1f, .rows = rows, .channels = WIDTH};
-    begin(grid);
     void *x = flow(grid, grid->act, rows * WIDTH);
     ls_dropout(&grid->idle, grid->act, &dropout, x, x);
 }
@@ -256,7 +248,6 @@ static void put_rope(struct grid *grid, int64_t rows)
                            .heads = WIDTH / HEAD_DIM,
                            .head_dim = HEAD_DIM,
                            .ld = WIDTH};
-    begin(grid);
     rope.cosine = from_memory(grid, LS_F32, TOKENS * HEAD_DIM / 2);
     rope.sine = from_memory(grid, LS_F32, TOKENS * HEAD_DIM / 2);
     ls_rope_apply(&grid->idle, grid->act, &rope, flow(grid, grid->act, rows * WIDTH), false);
@@ -274,7 +265,6 @@ static struct ls_embedding embedding_of(struct grid *grid, int64_t rows)
 
 static void put_embedding(struct grid *grid, int64_t rows)
 {
-    begin(grid);
     struct ls_embedding embedding = embedding_of(grid, rows);
     embedding.table = from_memory(grid, grid->act, VOCABULARY * WIDTH);
     ls_embedding_forward(&grid->idle, &embedding, to_memory(grid, grid->act, rows * WIDTH));
@@ -284,7 +274,6 @@ static void put_embedding_backward(struct grid *grid, int64_t rows)
 {
     struct ls_token_sum sum = leaves_of(rows);
     sum.onto = LS_ONTO_SUM;
-    begin(grid);
     const struct ls_embedding embedding = embedding_of(grid, rows);
     const void *dy = flow(grid, grid->act, rows * WIDTH);
     struct ls_embedding_scratch scratch = {.order = to_memory(grid, LS_F32, rows)};
@@ -301,7 +290,6 @@ static void put_loss(struct grid *grid, int64_t rows)
                                         .tiles = 1,
                                         .act = grid->act,
                                         .scale = 1e-3f};
-    begin(grid);
     void *logits = flow(grid, grid->act, rows * VOCABULARY);
     const int32_t *target = from_memory(grid, LS_F32, rows);
     ls_cross_entropy(&grid->idle, &op, logits, target, to_memory(grid, LS_F32, rows));
@@ -309,7 +297,6 @@ static void put_loss(struct grid *grid, int64_t rows)
 
 static void put_tree_add(struct grid *grid, int64_t count)
 {
-    begin(grid);
     float *into = to_memory(grid, LS_F32, count);
     ls_tree_add(&grid->idle, count, into, flow(grid, LS_F32, count));
 }
@@ -322,7 +309,6 @@ static void put_update(struct grid *grid, int64_t count)
                                .lr = 1e-6f,
                                .weight_decay = 0.1f,
                                .moment_type = LS_F32};
-    begin(grid);
     update.master = to_memory(grid, LS_F32, count);
     update.gradient = to_memory(grid, LS_F32, count);
     void *m = to_memory(grid, LS_F32, count), *v = to_memory(grid, LS_F32, count);
@@ -331,7 +317,6 @@ static void put_update(struct grid *grid, int64_t count)
 
 static void put_squares(struct grid *grid, int64_t count)
 {
-    begin(grid);
     const float *x = from_memory(grid, LS_F32, count);
     ls_squared_norm(&grid->idle, count, x, NULL,
                     to_memory(grid, LS_U8, sizeof(struct ls_exact_sum)));
@@ -339,21 +324,18 @@ static void put_squares(struct grid *grid, int64_t count)
 
 static void put_cast(struct grid *grid, int64_t count)
 {
-    begin(grid);
     const float *x = flow(grid, LS_F32, count);
     ls_cast_to_half(&grid->idle, LS_BF16, count, x, to_memory(grid, LS_BF16, count));
 }
 
 static void put_copy(struct grid *grid, int64_t bytes)
 {
-    begin(grid);
     const void *from = from_memory(grid, LS_U8, bytes);
     ls_copy(&grid->idle, (size_t)bytes, from, to_memory(grid, LS_U8, bytes));
 }
 
 static void put_fill(struct grid *grid, int64_t bytes)
 {
-    begin(grid);
     ls_fill_zero(&grid->idle, (size_t)bytes, to_memory(grid, LS_U8, bytes));
 }
 
@@ -387,10 +369,12 @@ static void put_passes(struct grid *grid)
     int count = grid->coarse ? 3 : COUNT_OF(elements);
     int64_t most = grid->elements ? grid->elements : elements[COUNT_OF(elements) - 1];
     for (int p = 0; p < COUNT_OF(passes); p++)
-        for (int i = 0; i < count; i++)
-            if (grid->act == LS_F32 ? passes[p].floats : passes[p].halves)
-                passes[p].put(grid, ls_max(1, ls_min(elements[grid->coarse ? 3 * i : i], most) /
-                                                  passes[p].width));
+        for (int i = 0; i < count && (grid->act == LS_F32 ? passes[p].floats : passes[p].halves);
+             i++) {
+            int64_t all = ls_min(elements[grid->coarse ? 3 * i : i], most);
+            begin(grid);
+            passes[p].put(grid, ls_max(1, all / passes[p].width));
+        }
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
