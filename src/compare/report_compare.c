@@ -163,7 +163,7 @@ static int figures(struct report *report)
     row(report, &table, "a step, median", f.median_s, report_seconds);
     row(report, &table, "a step, 95th percentile", f.slow_s, report_seconds);
     row(report, &table, "share of the machine's rate", f.share, report_share);
-    if (report_has_workers(report))
+    if (report_any(report, report_has_workers))
         row(report, &table, "staleness of an update, mean", f.staleness, tenths_text);
     ls_html_table_end(&table);
     return LS_OK;

@@ -9,17 +9,6 @@
 
 enum { WIDE = 860, NARROW = 320, SHOWN = 64 };
 
-/* The planner's word on a run; false if there is none, which the page says. */
-static bool begin_run(struct report *report, const struct report_run *run)
-{
-    report_heading(report, run);
-    if (run->laid_out)
-        return true;
-    ls_html_print(report->file, "p", "note", "Not known: %s",
-                  *run->layout_problem ? run->layout_problem : run->config_problem);
-    return false;
-}
-
 /* ---- the grid of ranks ----------------------------------------------------------------------- */
 
 /* What is drawn of each axis: cells of one replica are cp rows of tp columns, replicas stand side
@@ -180,38 +169,30 @@ static void axes_print(struct report *report, const struct report_run *run)
     ls_html_table_end(&table);
 }
 
-int report_layouts(struct report *report)
+int report_layout(struct report *report, const struct report_run *run)
 {
     static const char *const keeps[] = {"nothing", "optimizer state",
                                         "optimizer state and gradients",
                                         "optimizer state, gradients and parameters"};
-    for (int r = 0; r < report->count; r++) {
-        const struct report_run *run = &report->runs[r];
-        const struct ls_layout *l = &run->layout;
-        if (!begin_run(report, run))
-            continue;
-        ls_html_print(report->file, "p", NULL,
-                      "%s. A step is %s of %s; each rank computes %s. ZeRO %d: dp_shard ranks "
-                      "share %s. Sequence parallel is %s.",
-                      ls_counted(l->ranks, "rank").text,
-                      ls_counted(l->ramp.full * l->numerics.leaf_sequences, "sequence").text,
-                      ls_counted(l->sequence, "token").text, ls_layout_batches(l).text, l->zero,
-                      keeps[l->zero], l->sp ? "on" : "off");
-        if (*l->note)
-            ls_html_print(report->file, "p", "note", "%s", l->note);
-        grid_draw(report, l, "wide", WIDE);
-        grid_draw(report, l, "narrow own", NARROW);
-        grid_note(report, l);
-        axes_print(report, run);
-        if (*run->layout_text && run->starts > 1)
-            ls_html_print(report->file, "p", "note",
-                          "This is the layout of config.yaml, which the newest start wrote; the "
-                          "events tell of the %ld starts.",
-                          (long)run->starts);
-    }
-    ls_html_print(report->file, "p", "note",
-                  "A box is one replica: tensor parallel across, context parallel downwards; "
-                  "pipeline ranks stand below each other.");
+    const struct ls_layout *l = &run->layout;
+    ls_html_print(report->file, "p", NULL,
+                  "%s. A step is %s of %s; each rank computes %s. ZeRO %d: dp_shard ranks share "
+                  "%s. Sequence parallel is %s.",
+                  ls_counted(l->ranks, "rank").text,
+                  ls_counted(l->ramp.full * l->numerics.leaf_sequences, "sequence").text,
+                  ls_counted(l->sequence, "token").text, ls_layout_batches(l).text, l->zero,
+                  keeps[l->zero], l->sp ? "on" : "off");
+    if (*l->note)
+        ls_html_print(report->file, "p", "note", "%s", l->note);
+    grid_draw(report, l, "wide", WIDE);
+    grid_draw(report, l, "narrow own", NARROW);
+    grid_note(report, l);
+    axes_print(report, run);
+    if (*run->layout_text && run->starts > 1)
+        ls_html_print(report->file, "p", "note",
+                      "This is the layout of config.yaml, which the newest start wrote; the events "
+                      "tell of the %ld starts.",
+                      (long)run->starts);
     return LS_OK;
 }
 
@@ -239,7 +220,7 @@ static int memory_of(const struct report_run *run, struct ls_memory_plan *plans,
 }
 
 static void memory_bars(struct report *report, const struct ls_memory_plan *plans, int64_t count,
-                        double most, const char *classes, int width)
+                        const char *classes, int width)
 {
     enum { BAR = 22, SPACE = 8, LABEL = 44, BARS = 16 };
     int label = count > 1 ? LABEL : 0, bars = (int)ls_min(count, BARS);
@@ -250,8 +231,8 @@ static void memory_bars(struct report *report, const struct ls_memory_plan *plan
         double x = label, y = i * (BAR + SPACE);
         if (label)
             ls_picture_text(report->file, "ls-soft", 0, y + BAR - 6, "start", "pp %d", i);
-        for (int k = 0; k < KINDS && most > 0; k++) {
-            double wide = (width - label) * (double)plans[i].bytes[k] / most;
+        for (int k = 0; k < KINDS && report->memory_most > 0; k++) {
+            double wide = (width - label) * (double)plans[i].bytes[k] / report->memory_most;
             char tip[96];
             snprintf(tip, sizeof tip, "%s: %s", kinds[k], ls_bytes((double)plans[i].bytes[k]).text);
             ls_picture_rect(report->file, ls_picture_class("ls-part", kind_colours[k]).text, x, y,
@@ -301,38 +282,29 @@ static double memory_most(const struct report *report, struct ls_memory_plan *pl
     return most;
 }
 
-int report_memory(struct report *report)
+int report_memory(struct report *report, const struct report_run *run)
 {
     struct ls_memory_plan plans[SHOWN];
-    double most = memory_most(report, plans);
-    for (int r = 0; r < report->count; r++) {
-        const struct report_run *run = &report->runs[r];
-        struct ls_error problem = {0};
-        int64_t count;
-        if (!begin_run(report, run))
-            continue;
-        if (memory_of(run, plans, &count, &problem)) {
-            ls_html_print(report->file, "p", "note", "Not known: %s", problem.text);
-            continue;
-        }
-        memory_bars(report, plans, count, most, "wide", WIDE);
-        memory_bars(report, plans, count, most, "narrow", NARROW);
-        fputs("<p class=\"note\">", report->file);
-        for (int k = 0; k < KINDS; k++)
-            fprintf(report->file,
-                    "<span class=\"legend\"><span class=\"key ls-part%d\"></span>%s</span>\n",
-                    kind_colours[k], kinds[k]);
-        fputs("</p>\n", report->file);
-        memory_table(report, plans, count);
-        if (run->layout.size[LS_AXIS_PP] > SHOWN)
-            ls_html_print(report->file, "p", "note", "%d of %ld pipeline ranks are shown.", SHOWN,
-                          (long)run->layout.size[LS_AXIS_PP]);
+    struct ls_error problem = {0};
+    int64_t count;
+    if (report->memory_most == 0)
+        report->memory_most = memory_most(report, plans);
+    if (memory_of(run, plans, &count, &problem)) {
+        ls_html_print(report->file, "p", "note", "Not known: %s", problem.text);
+        return LS_OK;
     }
-    ls_html_print(
-        report->file, "p", "note",
-        "The memory plan of the first rank of each pipeline rank: what a run allocates, to "
-        "the byte. Activations are of the micro-batches that are live at once; workspace "
-        "is what one layer works in at a time.");
+    memory_bars(report, plans, count, "wide", WIDE);
+    memory_bars(report, plans, count, "narrow", NARROW);
+    fputs("<p class=\"note\">", report->file);
+    for (int k = 0; k < KINDS; k++)
+        fprintf(report->file,
+                "<span class=\"legend\"><span class=\"key ls-part%d\"></span>%s</span>\n",
+                kind_colours[k], kinds[k]);
+    fputs("</p>\n", report->file);
+    memory_table(report, plans, count);
+    if (run->layout.size[LS_AXIS_PP] > SHOWN)
+        ls_html_print(report->file, "p", "note", "%d of %ld pipeline ranks are shown.", SHOWN,
+                      (long)run->layout.size[LS_AXIS_PP]);
     return LS_OK;
 }
 
@@ -402,22 +374,16 @@ static int schedule_print(struct report *report, const struct ls_layout *layout)
     return status ? status : schedule_draw(report, layout, "narrow", NARROW);
 }
 
-int report_schedules(struct report *report)
+int report_schedule(struct report *report, const struct report_run *run)
 {
-    int status = LS_OK;
-    for (int r = 0; r < report->count && !status; r++) {
-        const struct report_run *run = &report->runs[r];
-        if (!begin_run(report, run))
-            continue;
-        if (run->layout.size[LS_AXIS_PP] == 1) {
-            ls_html_print(report->file, "p", "note",
-                          "No pipeline: each rank has all layers and takes forward and backward "
-                          "of one micro-batch after the other.");
-            continue;
-        }
-        status = schedule_print(report, &run->layout);
-        if (!status)
-            stages_print(report, &run->layout);
+    if (run->layout.size[LS_AXIS_PP] == 1) {
+        ls_html_print(report->file, "p", "note",
+                      "No pipeline: each rank has all layers and takes forward and backward of one "
+                      "micro-batch after the other.");
+        return LS_OK;
     }
+    int status = schedule_print(report, &run->layout);
+    if (!status)
+        stages_print(report, &run->layout);
     return status;
 }

@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void report_heading(const struct report *report, const struct report_run *run)
-{
-    if (report->count > 1)
-        ls_html_print(report->file, "h3", NULL, "%s: %s", run->label, run->name);
-}
-
 int report_columns(const struct report *report, struct ls_html_column first, const char *alone,
                    enum ls_html_cells cells, struct ls_html_column last,
                    struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2])
@@ -26,12 +20,18 @@ int report_columns(const struct report *report, struct ls_html_column first, con
     return count;
 }
 
-/* A table that scrolls where it is long. */
-static void list_begin(struct ls_html_table *table, struct report *report, const char *caption,
+/* A table that scrolls where it is long. False: the list is empty, and the note says so. */
+static bool list_begin(struct ls_html_table *table, struct report *report,
+                       const struct report_list *list, const char *note, const char *caption,
                        const struct ls_html_column *columns, int count)
 {
+    if (list->count == 0) {
+        ls_html_print(report->file, "p", "note", "%s", note);
+        return false;
+    }
     fputs("<div class=\"tall\">\n", report->file);
     ls_html_table_begin(table, report->file, caption, columns, count);
+    return true;
 }
 
 /* Lists are bounded: what is shown of them is said. */
@@ -58,61 +58,49 @@ static void number_cell(struct ls_html_table *table, const char *format, double 
     ls_html_cell(table, "%s", text);
 }
 
-int report_evaluations(struct report *report)
+int report_evaluations(struct report *report, const struct report_run *run)
 {
     static const struct ls_html_column columns[] = {
         {"After step", LS_HTML_NUMBER}, {"Loss (nats)", LS_HTML_NUMBER},
         {"Perplexity", LS_HTML_NUMBER}, {"Bits a byte", LS_HTML_NUMBER},
         {"Sequences", LS_HTML_NUMBER},  {"Took", LS_HTML_NUMBER}};
-    for (int r = 0; r < report->count; r++) {
-        const struct report_run *run = &report->runs[r];
-        struct ls_html_table table;
-        report_heading(report, run);
-        if (run->evals.count == 0) {
-            ls_html_print(report->file, "p", "note",
-                          "None recorded (eval.every says how often, data.valid on what).");
-            continue;
-        }
-        list_begin(&table, report, "Losses on the validation data", columns, 6);
-        for (int64_t i = 0; i < run->evals.count; i++) {
-            const struct report_eval *eval = report_eval(run, i);
-            ls_html_cell(&table, "%s", report_count((double)eval->step).text);
-            number_cell(&table, "%.4f", eval->loss);
-            number_cell(&table, "%.3f", exp(eval->loss));
-            number_cell(&table, "%.4f", eval->bits_per_byte);
-            number_cell(&table, "%.0f", eval->sequences);
-            ls_html_cell(&table, "%s",
-                         isfinite(eval->eval_s) ? report_seconds(eval->eval_s).text : "–");
-        }
-        list_end(&table, report, &run->evals, "evaluations");
+    struct ls_html_table table;
+    if (!list_begin(&table, report, &run->evals,
+                    "None recorded (eval.every says how often, data.valid on what).",
+                    "Losses on the validation data", columns, 6))
+        return LS_OK;
+    for (int64_t i = 0; i < run->evals.count; i++) {
+        const struct report_eval *eval = report_eval(run, i);
+        ls_html_cell(&table, "%s", report_count((double)eval->step).text);
+        number_cell(&table, "%.4f", eval->loss);
+        number_cell(&table, "%.3f", exp(eval->loss));
+        number_cell(&table, "%.4f", eval->bits_per_byte);
+        number_cell(&table, "%.0f", eval->sequences);
+        ls_html_cell(&table, "%s",
+                     isfinite(eval->eval_s) ? report_seconds(eval->eval_s).text : "–");
     }
+    list_end(&table, report, &run->evals, "evaluations");
     return LS_OK;
 }
 
-int report_checkpoints(struct report *report)
+int report_checkpoints(struct report *report, const struct report_run *run)
 {
     static const struct ls_html_column columns[] = {{"Checkpoint", LS_HTML_WORD},
                                                     {"Tokens", LS_HTML_NUMBER},
                                                     {"Hash of the state", LS_HTML_WORD},
                                                     {"Made by", LS_HTML_TEXT}};
-    for (int r = 0; r < report->count; r++) {
-        const struct report_run *run = &report->runs[r];
-        struct ls_html_table table;
-        report_heading(report, run);
-        if (run->checkpoints.count == 0) {
-            ls_html_print(report->file, "p", "note", "The directory holds no whole checkpoint.");
-            continue;
-        }
-        list_begin(&table, report, "Whole checkpoints, newest first", columns, 4);
-        for (int64_t i = 0; i < run->checkpoints.count; i++) {
-            const struct report_checkpoint *checkpoint = report_checkpoint(run, i);
-            ls_html_cell(&table, "%s", checkpoint->name);
-            ls_html_cell(&table, "%s", report_count((double)checkpoint->tokens).text);
-            ls_html_cell(&table, "%s", *checkpoint->hash ? checkpoint->hash : "not computed");
-            ls_html_cell(&table, "%s", checkpoint->fingerprint);
-        }
-        list_end(&table, report, &run->checkpoints, "checkpoints");
+    struct ls_html_table table;
+    if (!list_begin(&table, report, &run->checkpoints, "The directory holds no whole checkpoint.",
+                    "Whole checkpoints, newest first", columns, 4))
+        return LS_OK;
+    for (int64_t i = 0; i < run->checkpoints.count; i++) {
+        const struct report_checkpoint *checkpoint = report_checkpoint(run, i);
+        ls_html_cell(&table, "%s", checkpoint->name);
+        ls_html_cell(&table, "%s", report_count((double)checkpoint->tokens).text);
+        ls_html_cell(&table, "%s", *checkpoint->hash ? checkpoint->hash : "not computed");
+        ls_html_cell(&table, "%s", checkpoint->fingerprint);
     }
+    list_end(&table, report, &run->checkpoints, "checkpoints");
     return LS_OK;
 }
 
@@ -150,30 +138,24 @@ static void logs_print(struct report *report, const struct report_run *run)
         free(entries);
 }
 
-int report_events(struct report *report)
+int report_events(struct report *report, const struct report_run *run)
 {
     static const struct ls_html_column columns[] = {
         {"After step", LS_HTML_NUMBER}, {"What", LS_HTML_TEXT}, {"Time (UTC)", LS_HTML_WORD}};
-    for (int r = 0; r < report->count; r++) {
-        const struct report_run *run = &report->runs[r];
-        struct ls_html_table table;
-        report_heading(report, run);
-        if (run->events.count == 0) {
-            ls_html_print(report->file, "p", "note", "None recorded.");
-            continue;
-        }
-        list_begin(&table, report,
-                   "Starts, saves, signals, failures, skipped steps, warnings, hashes", columns, 3);
-        for (int64_t i = 0; i < run->events.count; i++) {
-            const struct report_event *event = report_event(run, i);
-            struct report_text time = report_time(event->time);
-            ls_html_cell(&table, "%s", report_count((double)event->step).text);
-            ls_html_cell(&table, "%s", event->text);
-            ls_html_cell(&table, "%s", *time.text ? time.text : "–");
-        }
-        list_end(&table, report, &run->events, "events");
-        logs_print(report, run);
+    struct ls_html_table table;
+    if (!list_begin(&table, report, &run->events, "None recorded.",
+                    "Starts, saves, signals, failures, skipped steps, warnings, hashes", columns,
+                    3))
+        return LS_OK;
+    for (int64_t i = 0; i < run->events.count; i++) {
+        const struct report_event *event = report_event(run, i);
+        struct report_text time = report_time(event->time);
+        ls_html_cell(&table, "%s", report_count((double)event->step).text);
+        ls_html_cell(&table, "%s", event->text);
+        ls_html_cell(&table, "%s", *time.text ? time.text : "–");
     }
+    list_end(&table, report, &run->events, "events");
+    logs_print(report, run);
     return LS_OK;
 }
 
@@ -244,21 +226,15 @@ static int whole(struct report *report, const struct report_run *run)
     return LS_OK;
 }
 
-int report_configuration(struct report *report)
+int report_configuration(struct report *report, const struct report_run *run)
 {
     struct ls_config base;
-    int status = LS_OK;
-    for (int r = 0; r < report->count && !status; r++) {
-        const struct report_run *run = &report->runs[r];
-        report_heading(report, run);
-        if (!run->configured) {
-            ls_html_print(report->file, "p", "note", "config.yaml was not read: %s",
-                          run->config_problem);
-            continue;
-        }
-        base_of(&run->config, &base);
-        differences(report, run, &base);
-        status = whole(report, run);
+    if (!run->configured) {
+        ls_html_print(report->file, "p", "note", "config.yaml was not read: %s",
+                      run->config_problem);
+        return LS_OK;
     }
-    return status;
+    base_of(&run->config, &base);
+    differences(report, run, &base);
+    return whole(report, run);
 }

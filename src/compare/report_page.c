@@ -257,35 +257,74 @@ static void problems_print(const struct report *report, const struct report_run 
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
-static bool of_several(const struct report *report)
-{
-    return report->count > 1;
-}
-
-struct section {
+static const struct section {
     const char *id, *heading;
-    int (*print)(struct report *report);
-    bool (*has)(const struct report *report); /* NULL: it is there in any case */
-};
-static const struct section sections[] = {
-    {"comparison", "Side by side", report_comparison, of_several},
-    {"curves", "Curves", report_curves, NULL},
-    {"throughput", "Throughput", report_speeds, NULL},
-    {"time", "Where the time went", report_times, NULL},
-    {"workers", "Workers", report_workers, report_has_workers},
-    {"layout", "Layout", report_layouts, NULL},
-    {"memory", "Memory plan", report_memory, NULL},
-    {"schedule", "Pipeline schedule", report_schedules, NULL},
-    {"evaluations", "Evaluations", report_evaluations, NULL},
-    {"checkpoints", "Checkpoints", report_checkpoints, NULL},
-    {"events", "Events", report_events, NULL},
-    {"configuration", "Configuration", report_configuration, NULL},
+    report_section *all;                       /* of all runs together, */
+    report_run_section *run;                   /* or of one after the other */
+    bool planned;                              /* it needs the layout of the run */
+    int least;                                 /* runs: with fewer it is left out */
+    bool (*has)(const struct report_run *run); /* NULL: every run has it */
+    const char *note;                          /* below it */
+} sections[] = {
+    {"comparison", "Side by side", .all = report_comparison, .least = 2},
+    {"curves", "Curves", .all = report_curves},
+    {"throughput", "Throughput", .all = report_speeds},
+    {"time", "Where the time went", .all = report_times},
+    {"workers", "Workers", .run = report_workers, .has = report_has_workers},
+    {"layout", "Layout", .run = report_layout, .planned = true,
+     .note = "A box is one replica: tensor parallel across, context parallel downwards; pipeline "
+             "ranks stand below each other."},
+    {"memory", "Memory plan", .run = report_memory, .planned = true,
+     .note = "The memory plan of the first rank of each pipeline rank: what a run allocates, to "
+             "the byte. Activations are of the micro-batches that are live at once; workspace is "
+             "what one layer works in at a time."},
+    {"schedule", "Pipeline schedule", .run = report_schedule, .planned = true},
+    {"evaluations", "Evaluations", .run = report_evaluations},
+    {"checkpoints", "Checkpoints", .run = report_checkpoints},
+    {"events", "Events", .run = report_events},
+    {"configuration", "Configuration", .run = report_configuration},
 };
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
+bool report_any(const struct report *report, bool (*has)(const struct report_run *run))
+{
+    bool any = false;
+    for (int r = 0; r < report->count && !any; r++)
+        any = has(&report->runs[r]);
+    return any;
+}
+
 static bool section_shown(const struct report *report, int i)
 {
-    return !sections[i].has || sections[i].has(report);
+    return report->count >= sections[i].least &&
+           (!sections[i].has || report_any(report, sections[i].has));
+}
+
+/* What a run has in a section. Of several runs a heading names it. */
+static int section_run(struct report *report, const struct section *section,
+                       const struct report_run *run)
+{
+    if (section->has && !section->has(run))
+        return LS_OK;
+    if (report->count > 1)
+        ls_html_print(report->file, "h3", NULL, "%s: %s", run->label, run->name);
+    if (!section->planned || run->laid_out)
+        return section->run(report, run);
+    ls_html_print(report->file, "p", "note", "Not known: %s",
+                  *run->layout_problem ? run->layout_problem : run->config_problem);
+    return LS_OK;
+}
+
+static int section_print(struct report *report, const struct section *section)
+{
+    ls_html_section_begin(report->file, section->id, section->heading);
+    int status = section->all ? section->all(report) : LS_OK;
+    for (int r = 0; r < report->count && section->run && !status; r++)
+        status = section_run(report, section, &report->runs[r]);
+    if (section->note)
+        ls_html_print(report->file, "p", "note", "%s", section->note);
+    ls_html_section_end(report->file);
+    return status;
 }
 
 /* "NAME", or "A: NAME · B: NAME". */
@@ -339,13 +378,9 @@ static int page_write(struct report *report)
     ls_html_begin(report->file, title);
     int status = head_print(report);
     fputs("<main>\n", report->file);
-    for (int i = 0; i < SECTIONS && !status; i++) {
-        if (!section_shown(report, i))
-            continue;
-        ls_html_section_begin(report->file, sections[i].id, sections[i].heading);
-        status = sections[i].print(report);
-        ls_html_section_end(report->file);
-    }
+    for (int i = 0; i < SECTIONS && !status; i++)
+        if (section_shown(report, i))
+            status = section_print(report, &sections[i]);
     fputs("</main>\n", report->file);
     foot_print(report);
     ls_html_end(report->file);

@@ -147,6 +147,7 @@ struct report {
     FILE *file;
     struct report_run *runs; /* [count] */
     int count;
+    double memory_most; /* that a rank of any run keeps; 0: not known yet */
     struct ls_error *error;
 };
 
@@ -198,8 +199,6 @@ struct report_text report_count(double count);
 struct report_text report_share(double share);
 struct report_text report_time(double time);
 
-/* Of several runs, which one what follows is of. */
-void report_heading(const struct report *report, const struct report_run *run);
 /* Columns of a table: one that names the rows, one a run, and one more, if it has a name. alone: of
  * the only run; NULL: its label. Returns their number. */
 int report_columns(const struct report *report, struct ls_html_column first, const char *alone,
@@ -219,18 +218,13 @@ int report_chart(struct report *report, const struct ls_chart *chart);
 
 /* The sections; each writes itself. A problem of memory comes back; what a run lacks is said on the
  * page. */
-int report_comparison(struct report *report);
-int report_curves(struct report *report);
-int report_speeds(struct report *report);
-int report_times(struct report *report);
-bool report_has_workers(const struct report *report);
-int report_workers(struct report *report);
-int report_layouts(struct report *report);
-int report_memory(struct report *report);
-int report_schedules(struct report *report);
-int report_evaluations(struct report *report);
-int report_checkpoints(struct report *report);
-int report_events(struct report *report);
-int report_configuration(struct report *report);
+typedef int report_section(struct report *report);
+typedef int report_run_section(struct report *report, const struct report_run *run);
+report_section report_comparison, report_curves, report_speeds, report_times;
+report_run_section report_workers, report_evaluations, report_checkpoints, report_events,
+    report_configuration;
+report_run_section report_layout, report_memory, report_schedule; /* of a run that is laid out */
+bool report_has_workers(const struct report_run *run);
+bool report_any(const struct report *report, bool (*has)(const struct report_run *run));
 
 #endif

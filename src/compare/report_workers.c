@@ -77,17 +77,9 @@ double report_staleness(const struct report_async *async)
     return async->pushes > 0 ? sum / (double)async->pushes : (double)NAN;
 }
 
-static bool has_workers(const struct report_run *run)
+bool report_has_workers(const struct report_run *run)
 {
     return run->async.meetings > 0 || run->async.pushes > 0;
-}
-
-bool report_has_workers(const struct report *report)
-{
-    for (int r = 0; r < report->count; r++)
-        if (has_workers(&report->runs[r]))
-            return true;
-    return false;
 }
 
 /* ---- outer gradients ------------------------------------------------------------------------- */
@@ -303,19 +295,11 @@ static void waits_print(struct report *report, const struct report_run *run)
 
 /* ---- the section ----------------------------------------------------------------------------- */
 
-int report_workers(struct report *report)
+int report_workers(struct report *report, const struct report_run *run)
 {
-    int status = LS_OK;
-    for (int r = 0; r < report->count && !status; r++) {
-        const struct report_run *run = &report->runs[r];
-        if (!has_workers(run))
-            continue;
-        report_heading(report, run);
-        if (run->outers.count > 0)
-            status = norms_print(report, run);
-        if (run->async.pushes > 0)
-            staleness_print(report, run);
-        waits_print(report, run);
-    }
+    int status = run->outers.count > 0 ? norms_print(report, run) : LS_OK;
+    if (run->async.pushes > 0)
+        staleness_print(report, run);
+    waits_print(report, run);
     return status;
 }
