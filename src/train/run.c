@@ -187,18 +187,6 @@ static int advice_tell(struct ls_running *run, struct ls_error *error)
     return records_judge(&run->records, events_advice(&run->events, text, error), error);
 }
 
-/* Local, on rank 0. */
-static int copies_tell(struct ls_running *run, struct ls_error *error)
-{
-    struct copy_outcome outcome;
-    int status = LS_OK;
-    while (!status && second_copy_next(run->copy, &outcome))
-        status = records_judge(
-            &run->records,
-            events_copied(&run->events, run->config->checkpoint.also, &outcome, error), error);
-    return status;
-}
-
 /* Rank 0's part of what follows a step. */
 static int step_write(struct ls_running *run, const struct ls_step_report *report,
                       const struct step_means *means, bool whole, bool stop, bool last,
@@ -218,7 +206,7 @@ static int step_write(struct ls_running *run, const struct ls_step_report *repor
     if (!status)
         status = advice_tell(run, error);
     if (!status)
-        status = copies_tell(run, error);
+        status = run_copies_tell(run, error);
     if (!status && stop && !run->moved)
         status = records_judge(&run->records, events_signal(&run->events, error), error);
     if (!status)
@@ -766,7 +754,7 @@ int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
         late(run, error);
     if (!status || status == LS_ESTOPPED) /* after a failure the next start goes on at once */
         second_copy_finish(run->copy);
-    copies_tell(run, NULL);
+    run_copies_tell(run, NULL);
     second_copy_close(run->copy);
     records_tell_lost(&run->records);
     events_end(&run->events, status, error, NULL);

@@ -55,6 +55,8 @@ struct ls_running {
 
 /* Collective. Every rank's train.out is that of rank 0. */
 int run_out_follow(struct ls_running *run, struct ls_error *error);
+/* Local, on rank 0. What became of copies in the second place goes to the records. */
+int run_copies_tell(struct ls_running *run, struct ls_error *error);
 /* Collective. The checkpoint of the state as it is. last: there is no later occasion. */
 int run_save(struct ls_running *run, bool last, struct ls_error *error);
 /* Collective, after each step and its record: snapshots and checkpoints that are under way get

@@ -2,8 +2,6 @@
  */
 #include "train/run_private.h"
 
-#include <lockstep/base/file.h>
-
 #include <string.h>
 
 int run_out_follow(struct ls_running *run, struct ls_error *error)
@@ -65,6 +63,17 @@ static int save_here(struct ls_running *run, bool *moved, struct ls_error *error
     return agreed ? agreed : status;
 }
 
+int run_copies_tell(struct ls_running *run, struct ls_error *error)
+{
+    struct copy_outcome outcome;
+    int status = LS_OK;
+    while (!status && second_copy_next(run->copy, &outcome))
+        status = records_judge(
+            &run->records,
+            events_copied(&run->events, run->config->checkpoint.also, &outcome, error), error);
+    return status;
+}
+
 /* Collective. A checkpoint of that step stands. */
 static int saved(struct ls_running *run, int64_t step, double save_s, bool beside,
                  struct ls_error *error)
@@ -78,6 +87,7 @@ static int saved(struct ls_running *run, int64_t step, double save_s, bool besid
             run->best = run->best_after;
             local = local ? local : run_best_write(run, error);
         }
+        local = local ? local : run_copies_tell(run, error); /* no step need come between two */
         second_copy_committed(run->copy, run->config->train.out, step);
         if (run->hooks->saved)
             run->hooks->saved(run->hooks->user, step);

@@ -6,6 +6,7 @@
 #include "../support/suite.h"
 #include "../support/wrapped.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 #include <lockstep/session.h>
 #include <lockstep/train.h>
@@ -230,6 +231,36 @@ CASE_WITH(test_goes_on, scratch_setup, scratch_teardown)
         ls_session_free(s);
     }
     assert_string_equal(whole, parts);
+}
+
+static int count_of(const char *text, const char *word)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, word)); at += strlen(word))
+        count++;
+    return count;
+}
+
+/* Each save without a step between is copied, or passed over, and the records say so. */
+CASE_WITH(test_saves_without_steps, scratch_setup, scratch_teardown)
+{
+    enum { SAVES = 12, MOST = 1 << 20 };
+    char more[512], *records;
+    size_t bytes;
+    struct ls_session *s = session_new();
+    snprintf(more, sizeof more, "%s, \"checkpoint\": {\"also\": \"%.400s\"}", layouts[0],
+             scratch_path(*state, "copies"));
+    ok(s, "open", keys_of(state, "saves", more), NULL, 0);
+    for (int i = 0; i < SAVES; i++)
+        ok(s, "save", NULL, NULL, 0);
+    ok(s, "close", NULL, NULL, 0);
+    assert_int_equal(ls_file_read(scratch_path(*state, "saves/metrics.jsonl"), MOST, LS_EDATA,
+                                  &records, &bytes, NULL),
+                     LS_OK);
+    assert_int_equal(count_of(records, "\"event\": \"save\""), SAVES);
+    assert_int_equal(count_of(records, "\"event\": \"copy\""), SAVES);
+    free(records);
+    ls_session_free(s);
 }
 
 CASE_WITH(test_stop, scratch_setup, scratch_teardown)
