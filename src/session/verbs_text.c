@@ -168,13 +168,10 @@ static void texts_answer(struct ls_session *s, const struct texts *texts)
 /* ---- generate -------------------------------------------------------------------------------- */
 
 struct asked {
-    int64_t samples, tokens, batch, seed, top_k;
-    double temperature, top_p;
+    struct ls_generation generation;
     const char *stops[16];
-    int stop_count;
     int32_t ends[LS_ENDS_MAX];
-    int end_count;
-    bool truncate, scaled;
+    bool truncate;
 };
 
 static int stops_read(const struct order *order, struct asked *asked, struct ls_error *error)
@@ -185,9 +182,10 @@ static int stops_read(const struct order *order, struct asked *asked, struct ls_
     int status = options_read(order, options, error);
     if (status || !stops)
         return status;
+    int *count = &asked->generation.stop_count;
     for (size_t i = 0; i < json_array_size(stops) && i < MOST; i++)
-        asked->stops[asked->stop_count++] = json_string_value(json_array_get(stops, i));
-    for (int i = 0; i < asked->stop_count && !status; i++)
+        asked->stops[(*count)++] = json_string_value(json_array_get(stops, i));
+    for (int i = 0; i < *count && !status; i++)
         if (!asked->stops[i] || !*asked->stops[i] || json_array_size(stops) > MOST)
             status =
                 ls_error_set(error, LS_EINVAL,
@@ -199,6 +197,7 @@ static int stops_read(const struct order *order, struct asked *asked, struct ls_
 static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *error)
 {
     const json_t *ends = NULL;
+    int *count = &asked->generation.end_count;
     const struct option options[] = {{"ends", .list = &ends}, {0}};
     const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
     int64_t vocabulary = rank_model(rank)->vocab;
@@ -208,9 +207,9 @@ static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *er
         if (!status && rank->session->model && ls_model_is_foreign(rank->session->path))
             status = ls_generation_defaults_read(rank->session->path, vocabulary, &there, error);
         memcpy(asked->ends, there.ends, sizeof there.ends);
-        asked->end_count = there.end_count;
-        if (!asked->end_count && tokenizer)
-            asked->ends[asked->end_count++] = ls_tokenizer_eod(tokenizer);
+        *count = there.end_count;
+        if (!*count && tokenizer)
+            asked->ends[(*count)++] = ls_tokenizer_eod(tokenizer);
         return status;
     }
     for (size_t i = 0; i < json_array_size(ends) && !status; i++) {
@@ -221,7 +220,7 @@ static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *er
                                   "generate: ends: expected at most %d token ids below %lld",
                                   LS_ENDS_MAX, (long long)vocabulary);
         else
-            asked->ends[asked->end_count++] = (int32_t)json_integer_value(id);
+            asked->ends[(*count)++] = (int32_t)json_integer_value(id);
     }
     return status;
 }
@@ -230,28 +229,36 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
 {
     const struct order *order = &rank->session->order;
     const int64_t most = INT32_MAX;
-    *asked = (struct asked){.samples = 1, .tokens = 128, .batch = 64, .temperature = 1, .top_p = 1};
-    const struct option options[] = {
-        {"samples", .whole = &asked->samples, .least = 1, .most = most},
-        {"max_tokens", .whole = &asked->tokens, .least = 1, .most = most},
-        {"batch", .whole = &asked->batch, .least = 1, .most = most},
-        {"seed", .whole = &asked->seed, .most = INT64_MAX},
-        {"top_k", .whole = &asked->top_k, .most = most},
-        {"temperature", .real = &asked->temperature},
-        {"top_p", .real = &asked->top_p},
-        {"truncate", .flag = &asked->truncate},
-        {"scaled", .flag = &asked->scaled},
-        {0}};
+    int64_t seed = 0;
+    double temperature = 1, top_p = 1;
+    *asked =
+        (struct asked){.generation = {.samples = 1, .tokens = 128, .batch = 64, .logprobs = true}};
+    struct ls_generation *g = &asked->generation;
+    g->ends = asked->ends;
+    g->stops = asked->stops;
+    const struct option options[] = {{"samples", .whole = &g->samples, .least = 1, .most = most},
+                                     {"max_tokens", .whole = &g->tokens, .least = 1, .most = most},
+                                     {"batch", .whole = &g->batch, .least = 1, .most = most},
+                                     {"seed", .whole = &seed, .most = INT64_MAX},
+                                     {"top_k", .whole = &g->sampling.top_k, .most = most},
+                                     {"temperature", .real = &temperature},
+                                     {"top_p", .real = &top_p},
+                                     {"truncate", .flag = &asked->truncate},
+                                     {"scaled", .flag = &g->scaled},
+                                     {0}};
     int status = options_read(order, options, error);
-    if (!status && !(asked->temperature >= 0))
+    g->seed = (uint64_t)seed;
+    g->sampling.temperature = (float)temperature;
+    g->sampling.top_p = (float)top_p;
+    if (!status && !(temperature >= 0))
         status = ls_error_set(error, LS_EINVAL, "generate: temperature: expected 0 or more");
-    if (!status && !(asked->top_p > 0 && asked->top_p <= 1))
+    if (!status && !(top_p > 0 && top_p <= 1))
         status = ls_error_set(error, LS_EINVAL, "generate: top_p: expected above 0, at most 1");
-    if (!status && asked->scaled && !((float)asked->temperature >= FLT_MIN))
+    if (!status && g->scaled && !((float)temperature >= FLT_MIN))
         status = ls_error_set(error, LS_EINVAL,
                               "generate: scaled: there are no log-probabilities at temperature %g: "
                               "expected at least %g",
-                              ls_shown(asked->temperature), (double)FLT_MIN);
+                              ls_shown(temperature), (double)FLT_MIN);
     if (!status)
         status = stops_read(order, asked, error);
     return status ? status : ends_read(rank, asked, error);
@@ -274,36 +281,23 @@ int generate_run(struct rank *rank, struct ls_error *error)
     int status = asked_read(rank, &asked, error);
     if (!status)
         status = prompts_read(rank, &prompts, error);
+    struct ls_generation *g = &asked.generation;
     if (!status && asked.truncate)
-        ls_prompts_truncate(&prompts, rank_model(rank)->context, asked.tokens);
-    texts.samples = asked.samples;
-    texts.count = prompts.count * asked.samples;
+        ls_prompts_truncate(&prompts, rank_model(rank)->context, g->tokens);
+    texts.samples = g->samples;
+    texts.count = prompts.count * g->samples;
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);
     if (!status && !texts.list)
         status = ls_no_memory(error, "for texts");
     status = ls_comm_agree(rank->world, status, error);
-    const struct ls_generation generation = {.prompts = &prompts,
-                                             .tokens = asked.tokens,
-                                             .sampling = {.temperature = (float)asked.temperature,
-                                                          .top_p = (float)asked.top_p,
-                                                          .top_k = asked.top_k},
-                                             .seed = (uint64_t)asked.seed,
-                                             .samples = asked.samples,
-                                             .batch = asked.batch,
-                                             .ends = asked.ends,
-                                             .end_count = asked.end_count,
-                                             .stops = asked.stops,
-                                             .stop_count = asked.stop_count,
-                                             .logprobs = true,
-                                             .scaled = asked.scaled,
-                                             .done = on_done,
-                                             .user = &texts,
-                                             .everywhere = ls_comm_transport(rank->world) ==
-                                                           LS_TRANSPORT_MPI};
+    g->prompts = &prompts;
+    g->done = on_done;
+    g->user = &texts;
+    g->everywhere = ls_comm_transport(rank->world) == LS_TRANSPORT_MPI;
     if (!status)
         status = runner_ready(rank, &runner, error);
     if (!status)
-        status = ls_runner_continue(runner, &generation, &report, error);
+        status = ls_runner_continue(runner, g, &report, error);
     if (!status && rank->speaks)
         status = arrays_answer(rank->session, &texts, error);
     if (!status && rank->speaks) {
