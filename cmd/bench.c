@@ -3,7 +3,6 @@
 
 #include <lockstep/base/median.h>
 #include <lockstep/base/meter.h>
-#include <lockstep/base/words.h>
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* lockstep bench plan: a layout's step as it is forecast beside the step as it runs here, or as
  * ranks rehearse it that sleep for as long as their ops would take. */
 #include "bench.h"
-#include "lines.h"
 #include "rank_start.h"
 
 #include <lockstep/base/json.h>

@@ -2,7 +2,6 @@
 #include "cmd.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/words.h>
 #include <lockstep/convert.h>
 
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "rank_start.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/words.h>
 #include <lockstep/config.h>
 #include <lockstep/planner/lesson.h>
 

@@ -12,8 +12,6 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

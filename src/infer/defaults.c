@@ -6,7 +6,6 @@
 
 #include <jansson.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

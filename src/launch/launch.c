@@ -98,9 +98,9 @@ static void event_layout(struct launcher *l, const char *name)
     launch_events_end(&l->events);
 }
 
-static void event_end(struct launcher *l, const char *name)
+/* The last one. */
+static void event_end(struct launcher *l)
 {
-    event(l, name);
     launch_events_end(&l->events);
     launch_prom_write(&l->prom, true);
     l->ended = true;
@@ -111,9 +111,14 @@ static void event_gave_up(struct launcher *l, enum launch_cause cause, const cha
     struct ls_jsonl *m = event(l, "gave_up");
     ls_jsonl_string(m, "kind", launch_cause_name(cause));
     ls_jsonl_string(m, "text", text);
+    event_end(l);
+}
+
+/* With what it says, if that is all that it has. */
+static void event_text(struct launcher *l, const char *name, const char *text)
+{
+    ls_jsonl_string(event(l, name), "text", text);
     launch_events_end(&l->events);
-    launch_prom_write(&l->prom, true);
-    l->ended = true;
 }
 
 /* A step that was not finite is now: its bits would repeat. */
@@ -124,9 +129,7 @@ static void event_not_repeated(struct launcher *l)
              "step %ld was not finite, and is when it is computed again: memory or arithmetic of "
              "a rank is faulty",
              (long)l->doubted + 1);
-    struct ls_jsonl *m = event(l, "not_repeated");
-    ls_jsonl_string(m, "text", text);
-    launch_events_end(&l->events);
+    event_text(l, "not_repeated", text);
     ls_log(l->launch->log, LS_LOG_WARNING, "%s", text);
     l->doubted = -1;
 }
@@ -446,6 +449,14 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
                                                       : "the newest checkpoint");
 }
 
+/* Unless the end is asked for meanwhile. */
+static void pause_for(struct launcher *l, double seconds)
+{
+    double until_s = ls_now_s() + seconds;
+    while (ls_now_s() < until_s && !asked(l))
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+}
+
 /* Ranks of an earlier start, on a host that is cut off, hold the run until they give up themselves.
  * Waits a while; false: they should have by now. */
 static bool busy_await(struct launcher *l)
@@ -459,17 +470,8 @@ static bool busy_await(struct launcher *l)
     }
     if (now_s - l->busy_s > l->config->comm.timeout_s + BUSY_S)
         return false;
-    while (ls_now_s() < now_s + pause_s && !asked(l))
-        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+    pause_for(l, pause_s);
     return true;
-}
-
-/* What makes starts fail before the run begins may pass: tries follow each other with pauses. */
-static void failing_await(struct launcher *l)
-{
-    double until_s = ls_now_s() + l->config->launch.pause_s;
-    while (ls_now_s() < until_s && !asked(l))
-        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
 }
 
 /* A run goes on while its disk is full, but each start has to write to it first. One that comes
@@ -479,16 +481,14 @@ static bool full_await(struct launcher *l, const char *text)
     if (l->starts == 1 || l->watch.started || l->job.code != ls_exit_code(LS_ENOSPC))
         return false;
     if (!l->full) {
-        struct ls_jsonl *m = event(l, "disk_full");
-        ls_jsonl_string(m, "text", text);
-        launch_events_end(&l->events);
+        event_text(l, "disk_full", text);
         ls_log(l->launch->log, LS_LOG_WARNING,
                "%s: make room; until there is, the job is started again every %g s "
                "(launch.pause_s), and then goes on from the newest snapshot or checkpoint",
                text, l->config->launch.pause_s);
     }
     l->full = true;
-    failing_await(l);
+    pause_for(l, l->config->launch.pause_s);
     return true;
 }
 
@@ -530,7 +530,8 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         l->fault_step = l->reached;
         *over = false;
     } else if (cause == LAUNCH_DONE || cause == LAUNCH_STOPPED) {
-        event_end(l, launch_cause_name(cause));
+        event(l, launch_cause_name(cause));
+        event_end(l);
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
     } else if (l->job.code == ls_exit_code(LS_EBUSY) && !first && busy_await(l)) {
@@ -594,11 +595,13 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
         int64_t before = l->reached;
         watch(l);
         judge(l, before, &over, code);
-        if (!over && !l->watch.started && l->failures > 1)
-            failing_await(l);
+        if (!over && !l->watch.started && l->failures > 1) /* what makes starts fail may pass */
+            pause_for(l, l->config->launch.pause_s);
     }
-    if (!l->ended)
-        event_end(l, "stopped"); /* while it waited, or before the job had ended well */
+    if (!l->ended) { /* while it waited, or before the job had ended well */
+        event(l, "stopped");
+        event_end(l);
+    }
     return status;
 }
 

@@ -1,7 +1,6 @@
 /* Hosts that the job is better off without: one that is slow, and one that computes wrongly. */
 #include "launch/launch_private.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { PAUSES = 10 };

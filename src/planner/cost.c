@@ -2,7 +2,6 @@
 #include "planner/cost_private.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* ---- measured works ---------------------------------------------------------------------------
  *

@@ -1,8 +1,6 @@
 /* Why no layout has the axes that were asked for, and what could be asked for instead. */
 #include "planner/candidates.h"
 
-#include <stdio.h>
-
 enum { THREADS, PP, DP, REPLICATE, SHARD, CP, TP, AXES };
 
 struct axes {

@@ -4,7 +4,6 @@
 #include <lockstep/base/file.h>
 #include <lockstep/trace.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

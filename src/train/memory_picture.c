@@ -1,5 +1,4 @@
 /* The timeline of a rank's memory, drawn. */
-#include <lockstep/base/words.h>
 #include <lockstep/trace/picture.h>
 #include <lockstep/train/memory.h>
 

@@ -5,7 +5,6 @@
 #include <lockstep/base/words.h>
 #include <lockstep/infer/rollout.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- all buffers ----------------------------------------------------------------------------- */

@@ -5,9 +5,7 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
-#include <lockstep/parallel.h>
 #include <lockstep/parallel/pipeline.h>
-#include <lockstep/parallel/schedule.h>
 #include <lockstep/parallel/zero.h>
 #include <lockstep/plan.h>
 #include <lockstep/plan/recording.h>
