@@ -259,11 +259,13 @@ static int share_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
     const struct ls_array *value = order_array(&s->order, "value");
-    if (!value || strcmp(value->dtype, "u1") || value->dims != 1)
-        return ls_error_set(error, LS_EINVAL, "share: value: expected bytes (u1)");
-    int64_t count = value->shape[0];
+    bool fits = value && !strcmp(value->dtype, "u1") && value->dims == 1;
+    int64_t count = fits ? value->shape[0] : 0;
     void *data = NULL;
-    int status = ls_all_reduce_max(rank->world, &count, error);
+    int status = fits ? LS_OK : ls_error_set(error, LS_EINVAL, "share: value: expected bytes (u1)");
+    status = ls_comm_agree(rank->world, status, error); /* each process has its own value */
+    if (!status)
+        status = ls_all_reduce_max(rank->world, &count, error);
     if (!status && count != value->shape[0])
         status = ls_error_set(error, LS_EINVAL, "share: value: all processes give as many bytes");
     if (!status && rank->speaks)

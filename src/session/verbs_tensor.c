@@ -365,11 +365,13 @@ static int tensor_set_run(struct rank *rank, struct ls_error *error)
     for (int i = 0; i < value->dims && fits; i++)
         fits = value->shape[i] == told.shape[i];
     if (!fits)
-        return ls_error_set(
+        status = ls_error_set(
             error, LS_EINVAL, "tensor_set: %s: expected %s of %lld%s%.0lld elements", asked.name,
             dtype_text((enum ls_dtype)told.dtype), (long long)told.shape[0],
             told.dims > 1 ? " x " : "", (long long)(told.dims > 1 ? told.shape[1] : 0));
-    status = tensor_write(rank, &held, source, value->data, error);
+    status = ls_comm_agree(rank->world, status, error); /* each process has its own value */
+    if (!status)
+        status = tensor_write(rank, &held, source, value->data, error);
     return status ? status : ls_trainer_publish(rank->trainer, error);
 }
 

@@ -471,6 +471,14 @@ static int rank_main(char *directory)
     int32_t last = ((int32_t *)value.data)[4];
     ok(s, "tensor", "{\"name\": \"h.0.attn.q.weight\", \"how\": \"view\"}", NULL, 0);
     ok(s, "share", NULL, &(struct ls_array){"value", "u1", 1, {1}, last ? "a" : "b"}, 1);
+    /* What one process alone gives wrongly is refused by both. */
+    static float weights[32 * 32];
+    bool wrong = ls_mpi_launched_rank() == 1;
+    refused(s, "share", NULL, &(struct ls_array){"value", wrong ? "f4" : "u1", 1, {1}, weights}, 1,
+            LS_EINVAL, "share: value: expected bytes");
+    refused(s, "tensor_set", "{\"name\": \"h.0.attn.q.weight\"}",
+            &(struct ls_array){"value", "f4", 2, {32, wrong ? 31 : 32}, weights}, 1, LS_EINVAL,
+            "expected f4 of 32 x 32 elements");
     ok(s, "close", NULL, NULL, 0);
     ls_session_free(s);
     ls_session_leave();
