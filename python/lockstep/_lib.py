@@ -195,8 +195,9 @@ class Session:
         if self.on_event is not None:
             self.on_event(json.loads(event))
 
-    def _carry_out(self, verb: str, order: Sequence[Any]) -> None:
-        """Hands an order over, and waits until it is over."""
+    def _carry_out(self, verb: str, order: Sequence[Any],
+                   heard: Optional[Callable[[Dict[str, Any]], None]] = None) -> None:
+        """Hands an order over, and waits until it is over. heard: as of :meth:`ask`."""
         lib, error, event = library(), Error(), ctypes.c_char_p()
         asked, turn = False, WAITS
         interrupt: Optional[BaseException] = None
@@ -221,6 +222,8 @@ class Session:
         failure: Optional[errors.LockstepError] = None
         if turn:
             failure = error.raised(turn)
+        elif heard is not None:
+            heard(json.loads(lib.ls_session_answer(self._handle)))
         try:
             if interrupt is not None:
                 raise interrupt from failure
@@ -232,10 +235,11 @@ class Session:
             interrupt = failure = None  # they hold this frame, and all that its callers hold
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
-            arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *,
-            copied: bool = True) -> Dict[str, Any]:
+            arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *, copied: bool = True,
+            heard: Optional[Callable[[Dict[str, Any]], None]] = None) -> Dict[str, Any]:
         """Does the order; returns its answer, and among it the arrays wanted: copies, or what
-        :meth:`raw` gives. Ctrl-C between any two lines leaves the session to the next order."""
+        :meth:`raw` gives. Ctrl-C between any two lines leaves the session to the next order. heard:
+        called with the answer of an order that was done, also if an interrupt is raised behind it."""
         mine = object()
         try:
             self._under_way[mine] = None
@@ -243,7 +247,7 @@ class Session:
                 raise errors.ArgumentError(
                     f"{verb}: another order is under way, in another thread or a callback: a session "
                     "does one thing at a time")
-            answer = self._ask(verb, options, arrays)
+            answer = self._ask(verb, options, arrays, heard)
             for name in wanted:
                 answer[name] = self.array(name) if copied else self.raw(name)
             return answer
@@ -251,7 +255,8 @@ class Session:
             self._under_way.pop(mine, None)
 
     def _ask(self, verb: str, options: Optional[Dict[str, Any]],
-             arrays: Optional[List[Array]]) -> Dict[str, Any]:
+             arrays: Optional[List[Array]],
+             heard: Optional[Callable[[Dict[str, Any]], None]]) -> Dict[str, Any]:
         lib = library()
         while self.unviewed:
             lib.ls_session_unview(self._handle, self.unviewed.pop().encode())
@@ -259,7 +264,7 @@ class Session:
         block = (Array * len(given))(*given) if given else None
         text = _json(verb, options) if options else b""
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
-        self._carry_out(verb, (verb.encode(), text, block, len(given)))
+        self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
         self._lent = []
         answer: Dict[str, Any] = json.loads(lib.ls_session_answer(self._handle))
         return answer

@@ -45,6 +45,7 @@ class Loop:
             raise ArgumentError("reference: expected a Model, or a function of ids that returns "
                                 f"log-probabilities; got {type(reference).__name__}")
         self._records = os.path.join(run.out, "rl.jsonl")
+        self._begun = -1  # the step of the last gradient
         self._forget()
 
     def _reference(self, ids: Any, **temperature: Any) -> Any:
@@ -54,6 +55,14 @@ class Loop:
     def __iter__(self) -> Iterator[Any]:
         while not self.run.ended:
             yield self.step()  # type: ignore[attr-defined]
+
+    def _backward(self, *gradient: Any, **more: Any) -> Any:
+        """:meth:`Run.backward`. A gradient of this step that an error or Ctrl-C kept from its update
+        is given up: its batch is taken again."""
+        if self._begun == self.run.step_count:
+            self.run.discard()
+        self._begun = self.run.step_count
+        return self.run.backward(*gradient, **more)
 
     def _numbers(self, name: str, give: Callable[[], Any], count: int) -> Any:
         """So many numbers, float64: what rank 0's function gives, in all processes."""

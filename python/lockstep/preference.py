@@ -181,7 +181,7 @@ class DPO(Loop):
         before = (self._before[places] if self._before is not None
                   else self._sums(self._reference, places))
         margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta)
-        run.backward(ids, mask * slope.reshape(-1, 1))
+        self._backward(ids, mask * slope.reshape(-1, 1))
         last = run.step()
         seconds, tokens = time.perf_counter() - begin, (ids >= 0).sum()
         return self._record(Preference(

@@ -261,7 +261,7 @@ class GRPO(Loop):
             loss = policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
                                self.kl if self._kl_in_loss else 0, part.get("reference"))
             bonus = -self.bonus * weights if self.bonus or self._at_once else None
-            logp = run.backward(part["ids"], loss.d_logprobs, d_entropies=bonus, **self.temperature)
+            logp = self._backward(part["ids"], loss.d_logprobs, d_entropies=bonus, **self.temperature)
             logp, entropies = (logp, 0) if bonus is None else logp
             if self._at_once:  # of the model that drew, if nothing was dropped out
                 batch["entropy"] = entropies if np.array_equal(logp, batch["old"]) else run.logprobs(

@@ -171,11 +171,6 @@ class _Opened:
             raise ClosedError(f"the {self._what} was closed")
         return self._session
 
-    def _refresh(self) -> Dict[str, Any]:
-        if self._session is not None:
-            self._answer = self._session.ask("describe")
-        return self._answer
-
     # -- what it is --
 
     @property
@@ -469,13 +464,16 @@ class Run(_Opened):
     def __len__(self) -> int:
         return self.steps
 
+    def _stepped(self, answer: Dict[str, Any]) -> None:
+        """A step counts, whatever is raised behind it."""
+        self._step, self._ended = int(answer["step"]), bool(answer["ended"])
+
     def _made(self, answer: Dict[str, Any]) -> Step:
         step = Step(*map(answer.get, Step._fields))  # type: ignore[arg-type]
         if step.loss is None or step.grad_norm is None:  # JSON has no NaN
             nan = float("nan")
             step = step._replace(loss=nan if step.loss is None else step.loss,
                                  grad_norm=nan if step.grad_norm is None else step.grad_norm)
-        self._step, self._ended = step.step, bool(answer["ended"])
         return step
 
     def step(self, tokens: Any = None, targets: Any = None, weights: Any = None, *,
@@ -495,7 +493,8 @@ class Run(_Opened):
             sum: the loss is the weighted sum.
         """
         session = self._session_open()
-        answer = session.ask("step", {"sum": True} if sum else None, self._batch(tokens, targets, weights))
+        answer = session.ask("step", {"sum": True} if sum else None,
+                             self._batch(tokens, targets, weights), heard=self._stepped)
         step = self._made(answer)
         self._bar.step(step, self.steps)
         if self._on_step is not None:

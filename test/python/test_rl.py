@@ -455,6 +455,49 @@ def test_minibatches_go_on_in_another_layout(start, tmp_path, in_order):
     assert minibatched(start, tmp_path / "twin", [(8, {})], Whole)[0] != whole
 
 
+class Forgets(rl.GRPO):
+    """Twin: it leaves a gradient that did not come to its update."""
+
+    def _backward(self, *gradient, **more):
+        return self.run.backward(*gradient, **more)
+
+
+def fails_once(owner, name, at, error, done=False):
+    """That call, or the function that it gives, fails the at-th time, done: behind what it does."""
+    call, left = getattr(owner, name), [at]
+
+    def failing(*arguments, **more):
+        left[0] -= 1
+        given = call(*arguments, **more) if left[0] or done else None
+        if not left[0]:
+            raise error
+        return given
+    setattr(owner, name, failing)
+
+
+@pytest.mark.parametrize("layout", cases([{"parallel.dp": 2, "rollout.tp": 2}], LAYOUTS), ids=str)
+def test_a_loop_goes_on_behind_errors(start, tmp_path, in_order, layout):
+    """Wherever in a batch: the bits are those of one that was not disturbed."""
+    for kind in (rl.GRPO, Forgets):
+        with opened(start, tmp_path / kind.__name__, layout, **{"train.steps": 8}) as run:
+            loop = grpo(run, kind, updates=2, minibatches=2, clip=.02, temperature=.7)
+            for place in ((loop, "reward", 1, KeyError()), (loop, "reward", 2, KeyboardInterrupt()),
+                          (run, "generate", 3, OSError(), True), (run, "logprobs", 2, ValueError()),
+                          (run, "backward", 5, KeyboardInterrupt(), True), (run, "step", 2, OSError()),
+                          (run, "step", 7, SystemExit(), True)):
+                fails_once(*place)
+            errors = []
+            while not run.ended and len(errors) < 9:
+                try:
+                    loop.step()
+                except BaseException as error:
+                    errors.append(error)
+            if kind is rl.GRPO:
+                assert run.hash() == in_order[0] and len(errors) == 7
+            else:
+                assert "waits for its update" in str(errors[-1])
+
+
 class Fixed(rl.GRPO):
     """Twin: each pass of each batch has the order of the first one."""
 

@@ -696,6 +696,22 @@ def test_an_interrupt_while_an_order_is_handed_over_waits_for_it(recipe, monkeyp
             assert run.logprobs([[1, 2, 3]]).shape == (1, 3)  # nothing is under way
 
 
+def test_a_step_counts_whatever_is_raised_behind_it(recipe, monkeypatch, heard):
+    def broken(event):
+        if event["event"] == "saved" and event["step"] == 2:
+            raise RuntimeError("mine")
+
+    with ls.Run(recipe, {"train.save_every": 2}, on_event=broken, progress=False) as run:
+        run.step()
+        with pytest.raises(RuntimeError, match="mine"):
+            run.step()
+        assert (run.step_count, run.ended) == (2, False)
+        interrupt_next(monkeypatch, "ls_session_wait")
+        with pytest.raises(KeyboardInterrupt):
+            run.step()
+        assert (run.step_count, run.ended) == (3, True) and not list(run)  # Ctrl-C makes it the last
+
+
 def test_a_second_interrupt_is_raised_while_files_are_written(recipe, tmp_path, monkeypatch, heard):
     """The order that it leaves under way writes on in the folder that is about to be removed."""
     library, wait, remove = _lib.library(), _lib.library().ls_session_wait, os.rmdir
