@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from . import _where, errors
@@ -78,6 +79,8 @@ _library_lock = threading.Lock()
 def library() -> ctypes.CDLL:
     """The library, loaded when it is first asked for."""
     global _library
+    if _library is not None:  # a fork may have the lock that another thread had
+        return _library
     with _library_lock:
         if _library is None:
             lib = _load()
@@ -154,6 +157,23 @@ def uninterrupted() -> Iterator[None]:
             before(heard[0], None)
 
 
+class _Dropped(weakref.ref):  # type: ignore[type-arg]
+    """Frees a session that nobody holds any more. It is what ls_session_free is called with: in a
+    ``__del__``, which has lines of Python, Ctrl-C would be printed and lost."""
+
+    __slots__ = ("_as_parameter_",)
+
+
+class Unviewed(weakref.ref):  # type: ignore[type-arg]
+    """A view of that tensor, which :attr:`Session.unviewed` gets once nobody holds it any more."""
+
+    __slots__ = ("name",)
+    name: str
+
+
+_living: Set[_Dropped] = set()
+
+
 class Session:
     """A session of lockstep/session.h: one order after the other, in the caller's thread.
 
@@ -170,22 +190,25 @@ class Session:
         status = library().ls_session_new(ctypes.byref(self._handle), ctypes.byref(error))
         if status:
             raise error.raised(status)
+        self._dropped = _Dropped(self, library().ls_session_free)
+        self._dropped._as_parameter_ = self._handle
+        _living.difference_update([one for one in list(_living) if one() is None])
+        _living.add(self._dropped)
         self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
-        self.unviewed: List[str] = []
+        self.views: Set[Unviewed] = set()
+        self.unviewed: List[Unviewed] = []
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self._lent: List[Array] = []
 
     def free(self) -> None:
-        """Ends the ranks without saving. No order follows."""
-        handle, self._handle = getattr(self, "_handle", None), ctypes.c_void_p()
-        if handle and _library is not None and not _failure:
-            _library.ls_session_free(handle)
-
-    __del__ = free
+        """Ends the ranks without saving, as dropping it does. No order follows."""
+        handle = self._handle
+        self.abandon()
+        library().ls_session_free(handle)
 
     def abandon(self) -> None:
         """Leaves ranks as they are, because other processes do not end with them."""
-        self._handle = ctypes.c_void_p()
+        self._handle = self._dropped._as_parameter_ = ctypes.c_void_p()
 
     def stop(self) -> None:
         """The step under way is the last one. From any thread."""
@@ -243,7 +266,7 @@ class Session:
         mine = object()
         try:
             self._under_way[mine] = None
-            if list(self._under_way)[0] is not mine:
+            if list(self._under_way)[0] is not mine and self._pid == os.getpid():
                 raise errors.ArgumentError(
                     f"{verb}: another order is under way, in another thread or a callback: a session "
                     "does one thing at a time")
@@ -259,7 +282,9 @@ class Session:
              heard: Optional[Callable[[Dict[str, Any]], None]]) -> Dict[str, Any]:
         lib = library()
         while self.unviewed:
-            lib.ls_session_unview(self._handle, self.unviewed.pop().encode())
+            view = self.unviewed.pop()
+            self.views.discard(view)
+            lib.ls_session_unview(self._handle, view.name.encode())
         given = arrays or []
         block = (Array * len(given))(*given) if given else None
         text = _json(verb, options) if options else b""
@@ -335,7 +360,7 @@ def _plain(value: Any) -> Any:
 
 _encoder = json.JSONEncoder(default=_plain, allow_nan=False)
 _failure = ""  # what ends this process
-opened: Set[int] = set()  # sessions that have ranks, by id
+opened: Set[Any] = set()  # runs and models that have ranks: weak references
 
 
 def part(why: str, whole: bool) -> bool:
@@ -346,6 +371,8 @@ def part(why: str, whole: bool) -> bool:
 def _on_failure(kind: Any, value: Any, trace: Any, _before: Any = sys.excepthook) -> None:
     global _failure
     _failure = f"{kind.__name__}: {value}"
+    for one in list(_living):
+        one._as_parameter_ = None  # ranks may be stuck
     _before(kind, value, trace)
 
 

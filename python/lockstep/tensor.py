@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Option
 
 from . import _dlpack
 from ._arrays import floats, host
-from ._lib import ITEM_BYTES, Array, Session, array_of, numpy
+from ._lib import ITEM_BYTES, Array, Session, Unviewed, array_of, numpy
 from .errors import ArgumentError
 
 _NAMES = {"f4": "float32", "f2": "float16", "bf16": "bfloat16"}
@@ -17,13 +17,13 @@ class _View:
     """Memory of the library, which stays as long as this does."""
 
     def __init__(self, session: Session, name: str, raw: Array) -> None:
-        self.session, self.name = session, name
+        self.session = session
+        gone = Unviewed(self, session.unviewed.append)
+        gone.name = name
+        session.views.add(gone)
         self.dtype = (raw.dtype or b"").decode()
         self.shape = tuple(int(n) for n in raw.shape[: raw.dims])
         self.pointer = int(raw.data or 0)
-
-    def __del__(self) -> None:
-        self.session.unviewed.append(self.name)
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:

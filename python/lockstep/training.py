@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from typing import Sequence, Tuple, TypeVar, Union
 
@@ -159,7 +160,7 @@ class _Opened:
             session.free()  # now: the exception may hold it for long
             raise
         self._session = session
-        _lib.opened.add(id(self))
+        _lib.opened.add(weakref.ref(self, _lib.opened.discard))
         self.params = Params(self)
 
     def _hear(self, event: Dict[str, Any]) -> None:
@@ -358,7 +359,7 @@ class _Opened:
         """Ends the ranks; a run saves what its steps have made. Arrays without a copy stay
         readable. Closing twice does nothing."""
         session, self._session = self._session, None
-        _lib.opened.discard(id(self))
+        _lib.opened.discard(weakref.ref(self))
         if session is not None:
             session.ask("close")
 
@@ -376,9 +377,6 @@ class _Opened:
                 self._session = None
                 return
         self.close()
-
-    def __del__(self) -> None:
-        _lib.opened.discard(id(self))
 
 
 class Run(_Opened):

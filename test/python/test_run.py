@@ -595,23 +595,32 @@ def test_two_runs_live_beside_each_other(recipe, tmp_path):
     b.close()
 
 
-def test_a_fork_and_another_thread_are_told(recipe):
+def told_in_a_fork(call):
+    """What that came to in a fork of this process."""
+    ends, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+            text = "went on"
+        except BaseException as error:  # must not go on as a second pytest
+            text = repr(error)
+        os.write(begins, text.encode())
+        os._exit(0)
+    os.close(begins)
+    os.waitpid(child, 0)
+    with open(ends, encoding="utf-8") as told:
+        return told.read()
+
+
+def test_a_fork_is_told_also_of_an_order_under_way(recipe):
     with ls.Run(recipe, progress=False) as run:
         run.step()
-        ends, begins = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                run.step()
-                text = "went on"
-            except BaseException as error:  # must not go on as a second pytest
-                text = repr(error)
-            os.write(begins, text.encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert b"fork" in os.read(ends, 4096)
-        os.close(ends)
-        os.close(begins)
+        told = [told_in_a_fork(run.step)]
+        run._events.append(lambda event: told.append(told_in_a_fork(run.step)))
+        run.save()
+        assert len(told) == 2 and all("is a fork of the one" in one for one in told)
+        run._events.pop()
         run.step()
 
 
@@ -842,6 +851,23 @@ def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
     assert "interrupted at" in done.stdout, done.stderr
     saved = os.listdir(os.path.join(recipe["train"]["out"], "checkpoints"))
     assert any(name.startswith("step-0000000") for name in saved)
+
+
+def test_no_line_of_python_runs_when_runs_and_views_are_dropped(recipe):
+    """It would swallow Ctrl-C."""
+    run, lines = ls.Run(recipe, progress=False), []
+    views = [run.params["h.0.attn.q.weight"].numpy() for _ in range(2)]
+    gone = weakref.ref(run)
+    gc.collect()
+    sys.settrace(lambda frame, *_: lines.append(frame.f_code))
+    try:
+        views.pop()
+        del run
+        views.pop()
+        gc.collect()
+    finally:
+        sys.settrace(None)
+    assert not gone() and not lines
 
 
 def test_runs_that_are_dropped_are_freed(recipe, tmp_path):
