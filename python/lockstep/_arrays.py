@@ -84,7 +84,7 @@ def numbers(name: str, given: Any, count: int) -> Any:
     np, expected = numpy(), f"expected {count} finite numbers, one a text"
     try:
         values = np.array([float(x) for x in given])
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last one of torch
         raise ArgumentError(f"{name} gave {str(given)[:64]}: {expected}: {error}") from error
     if len(values) != count or not np.isfinite(values).all():
         raise ArgumentError(f"{name} gave {values.tolist()[:8]}, {len(values)} in all: {expected}")
@@ -99,10 +99,14 @@ def host(name: str, values: Any) -> Any:
             raise ArgumentError(
                 f"{name} is on {values.device}: expected memory of the host: {name}.cpu()"
             )
-        values = values.detach()
-        if str(values.dtype) == "torch.bfloat16":
-            values = values.float()
-        return values.numpy()
+        try:
+            values = values.detach().resolve_conj().resolve_neg()
+            if str(values.dtype).startswith(("torch.bfloat16", "torch.float8")):
+                values = values.float()
+            return values.numpy()
+        except (TypeError, RuntimeError) as error:  # sparse, nested, quantized, fake
+            why = str(error).rstrip(".")
+            raise ArgumentError(f"{name}: {why}: expected a dense tensor of numbers") from error
     device = getattr(values, "__dlpack_device__", None)
     if device is not None and device()[0] != 1 and not isinstance(values, np.ndarray):
         raise ArgumentError(f"{name} is on another device: expected memory of the host")

@@ -39,6 +39,39 @@ def logprobs(model, ids):
     return torch.cat([torch.zeros(len(ids), 1), each], 1)
 
 
+def test_tensors_of_any_kind_are_arguments_or_named(tmp_path):
+    """What the values are counts, not how they lie; what has none in memory is named."""
+    ids = torch.tensor(np.random.RandomState(1).randint(0, VOCABULARY, (8, 12)))
+    d = torch.randn(8, 12).bfloat16().float()
+    model_make(1).save_pretrained(tmp_path / "model")
+    with ls.Run({**KEYS, "model.from": tmp_path / "model", "train.out": tmp_path / "run"},
+                progress=False) as run:
+        def grad(tokens, derivative):
+            run.backward(tokens, derivative)
+            out = run.params["h.0.mlp.down.weight"].grad.full()
+            run.discard()
+            return out
+
+        want = grad(ids.numpy(), d.numpy())
+        for tokens in (ids.int(), ids.byte(), ids.t().contiguous().t(), ids.flip(0).numpy()[::-1],
+                       torch._neg_view(-ids), list(ids)):
+            np.testing.assert_array_equal(grad(tokens, d), want)
+        for derivative in (d.bfloat16(), d.double(), torch.nn.Parameter(d), d.t().contiguous().t(),
+                           torch._neg_view(-d), torch.stack([d, d], 2)[:, :, 1]):
+            np.testing.assert_array_equal(grad(ids, derivative), want)
+        for wrong, why in ((ids.to("meta"), "is on meta: expected memory of the host"),
+                           (ids.to_sparse(), "expected a dense tensor"), (ids.float(), "expected whole")):
+            with pytest.raises(ls.ArgumentError, match="^ids.*" + why):
+                run.logprobs(wrong)
+        for wrong, why in ((d.to("meta"), "is on meta"), (d.to_sparse(), "expected a dense tensor"),
+                           (d.to(torch.complex64), "has type complex64"), (d / 0, "expected finite")):
+            with pytest.raises(ls.ArgumentError, match="^d_logprobs.*" + why):
+                run.backward(ids, wrong)
+        with pytest.raises(ls.ArgumentError, match="^reward gave .*: expected 8 finite numbers"):
+            rl.GRPO(run, [[1, 2]], lambda _, texts: torch.ones(len(texts), device="meta"), n=4,
+                    max_tokens=4, ends=[]).step()
+
+
 def test_entropy_is_that_of_torch(tmp_path):
     model = model_make(4)
     model.save_pretrained(tmp_path / "model")

@@ -198,8 +198,16 @@ def test_tensors_of_torch_are_operands(recipe):
         def detach(self):
             return self
 
+        resolve_conj = resolve_neg = detach
+
         def numpy(self):
             return np.full((32, 32), 2, np.float32)
+
+    class Sparse(Theirs):
+        __module__ = "torch.sparse"
+
+        def numpy(self):
+            raise TypeError("can't convert it.")
 
     with ls.Run(recipe, progress=False) as run:
         tensor = run.params["h.0.attn.q.weight"]
@@ -207,6 +215,8 @@ def test_tensors_of_torch_are_operands(recipe):
         np.testing.assert_array_equal(tensor + Theirs(), values + 2)
         tensor += Theirs()
         np.testing.assert_array_equal(tensor, values + 2)
+        with pytest.raises(ls.ArgumentError, match="^values: can't convert it: expected a dense tensor"):
+            tensor.set(Sparse())
 
 
 def test_bf16_is_read_as_its_values(recipe):
