@@ -24,13 +24,19 @@ struct ls_heartbeat {
 };
 
 /* Always as many bytes, so that a reader finds no rest of a longer line. */
+static int line_write(int fd, const char *words)
+{
+    char line[LINE_BYTES];
+    int length = snprintf(line, sizeof line, "%-*s\n", LINE_BYTES - 2, words);
+    return pwrite(fd, line, (size_t)length, 0) == length ? 0 : errno;
+}
+
 static int beat(struct ls_heartbeat *heart, const char *what)
 {
-    char line[LINE_BYTES], words[LINE_BYTES];
+    char words[LINE_BYTES];
     snprintf(words, sizeof words, "host %s process %ld %s %llu", heart->host, (long)getpid(), what,
              ++heart->beats);
-    int length = snprintf(line, sizeof line, "%-*s\n", LINE_BYTES - 2, words);
-    return pwrite(heart->fd, line, (size_t)length, 0) == length ? 0 : errno;
+    return line_write(heart->fd, words);
 }
 
 static void *thread_main(void *argument)
@@ -54,6 +60,21 @@ static void heart_free(struct ls_heartbeat *heart)
     free(heart);
 }
 
+/* What takes room keeps it: no O_TRUNC. */
+static int line_open(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+}
+
+int ls_heartbeat_reserve(const char *path, struct ls_error *error)
+{
+    int fd = line_open(path);
+    int failure = fd < 0 ? errno : line_write(fd, "");
+    if (fd >= 0 && close(fd) && !failure)
+        failure = errno;
+    return failure ? ls_error_errno(error, failure, "%s: cannot write to it", path) : LS_OK;
+}
+
 int ls_heartbeat_start(struct ls_heartbeat **out, const char *path, double interval_s,
                        struct ls_error *error)
 {
@@ -67,7 +88,7 @@ int ls_heartbeat_start(struct ls_heartbeat **out, const char *path, double inter
         snprintf(heart->host, sizeof heart->host, "localhost");
     pthread_mutex_init(&heart->lock, NULL);
     ls_condition_init(&heart->changed);
-    heart->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    heart->fd = line_open(path);
     failure = heart->fd < 0 ? errno : beat(heart, "beat");
     if (failure)
         status = ls_error_errno(error, failure, "%s: cannot write to it", path);

@@ -174,7 +174,8 @@ void launch_job_kill(struct launch_job *job);
 
 /* ---- ranks while MPI starts ------------------------------------------------------------------ */
 
-/* Makes the folder of ls_launch_sign_path. NULL: that cannot be, and nobody shows life. */
+/* Makes the folder of ls_launch_sign_path, with room for all ranks' signs. NULL: that cannot be,
+ * such as on a full disk, and nobody shows life. */
 struct launch_starting *launch_starting_open(const char *run, int64_t ranks);
 /* Looks now and then. Whether a rank has shown no life for so long while others have: which, and
  * where; or all of them have not; or MPI takes ten times as long to start, and a minute at most if

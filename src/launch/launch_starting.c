@@ -35,6 +35,18 @@ int ls_launch_sign_path(char path[PATH_MAX], const char *run, int64_t rank, stru
     return ls_path_join(path, run, name, error);
 }
 
+/* A rank that finds no room for its sign would seem to hang. */
+static int signs_reserve(const char *run, int64_t ranks)
+{
+    char path[PATH_MAX];
+    int status = LS_OK;
+    for (int64_t rank = 0; rank < ranks && !status; rank++) {
+        status = ls_launch_sign_path(path, run, rank, NULL);
+        status = status ? status : ls_heartbeat_reserve(path, NULL);
+    }
+    return status;
+}
+
 struct launch_starting *launch_starting_open(const char *run, int64_t ranks)
 {
     struct launch_starting *starting =
@@ -46,9 +58,9 @@ struct launch_starting *launch_starting_open(const char *run, int64_t ranks)
     starting->ranks = ranks;
     starting->begun_s = ls_now_s();
     ls_directory_remove(starting->folder); /* of a launcher that was killed */
-    if (!ls_directory_add(starting->folder, NULL, NULL))
+    if (!ls_directory_add(starting->folder, NULL, NULL) && !signs_reserve(run, ranks))
         return starting;
-    free(starting);
+    launch_starting_close(starting);
     return NULL;
 }
 

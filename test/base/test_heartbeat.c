@@ -7,11 +7,12 @@
 
 #include <lockstep/base/heartbeat.h>
 
-#include <signal.h>
-
+#include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,33 @@ CASE_WITH(test_it_beats_until_it_is_over, scratch_setup, scratch_teardown)
     assert_int_equal(seen.pid, getpid());
     assert_true(seen.host[0] && seen.beats > 3);
     ls_heartbeat_stop(NULL);
+}
+
+/* A file that may neither grow nor shrink is one on a full disk. */
+CASE(test_it_beats_in_the_room_that_is_kept_for_it)
+{
+    char path[64];
+    struct ls_heartbeat *heart;
+    struct ls_heartbeat_seen seen;
+    struct ls_error error = {0};
+    int full = memfd_create("heart", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(full >= 0);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", full);
+    assert_int_equal(ls_heartbeat_reserve(path, &error), LS_OK);
+    assert_false(ls_heartbeat_read(path, &seen));
+    assert_int_equal(fcntl(full, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK), 0);
+    assert_int_equal(ls_heartbeat_start(&heart, path, interval_s, &error), LS_OK);
+    assert_true(ls_heartbeat_read(path, &seen) && !seen.over);
+    ls_heartbeat_stop(heart);
+    assert_true(ls_heartbeat_read(path, &seen) && seen.over);
+    close(full);
+
+    full = memfd_create("heart", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* the twin: none was kept */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", full);
+    assert_int_equal(fcntl(full, F_ADD_SEALS, F_SEAL_GROW), 0);
+    assert_int_not_equal(ls_heartbeat_start(&heart, path, interval_s, &error), LS_OK);
+    assert_int_not_equal(ls_heartbeat_reserve(path, &error), LS_OK);
+    close(full);
 }
 
 /* What is read while the process is stopped is the same again and again. */

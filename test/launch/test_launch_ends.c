@@ -5,6 +5,7 @@
 #include "../support/await.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "launch/launch_private.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -333,6 +335,28 @@ CASE(test_a_disk_that_is_full_for_a_while)
     assert_int_equal(launched_events(folder, "crowded", "failed", NULL), 1);
     assert_int_equal(launched_events(folder, "crowded", "disk_full", "no space left"), 1);
     assert_int_equal(launched_events(folder, "crowded", "done", NULL), 1);
+}
+
+/* Ranks that cannot show life there would seem to hang. */
+CASE(test_starts_on_a_full_disk_are_not_judged)
+{
+    struct rlimit before, none;
+    char text[256], run[PATH_MAX];
+    snprintf(run, sizeof run, "%s", scratch_path(folder, "roomless"));
+    assert_int_equal(mkdir(run, 0755), 0);
+    struct launch_starting *starting = launch_starting_open(run, 2);
+    assert_true(starting && !access(scratch_path(folder, "roomless/starting/rank-00001"), W_OK));
+    launch_starting_close(starting);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    starting = launch_starting_open(run, 2);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_true(access(scratch_path(folder, "roomless/starting"), F_OK));
+    assert_false(launch_starting_frozen(starting, 1e-9, text, sizeof text));
+    launch_starting_close(starting);
 }
 
 /* SIGTERM, by which it hears of its launcher's end, does not end it. */

@@ -15,6 +15,10 @@
 
 LS_C_BEGIN
 
+/* Takes the room on the disk that a file of beats needs, for one who starts them later: a file that
+ * says nothing yet. LS_EIO, LS_ENOSPC. */
+int ls_heartbeat_reserve(const char *path, struct ls_error *error);
+
 /* Writes path now, and every interval_s seconds. The folder must be there. LS_EIO, LS_ENOSPC,
  * LS_ENOMEM; *out is NULL then. */
 struct ls_heartbeat;
