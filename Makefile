@@ -481,7 +481,8 @@ wheel-facts:
 	@printf '%s\n' 'version=$(VERSION)' 'libraries=$(LIBS_PC)' 'compiler=$(CC)' 'packaged=$(PACKAGED)'
 
 # The arguments: folder of the libraries, folder of the headers, file. The run path lets a program
-# start from wherever the library lies; folders that the system's linker searches need none.
+# start from wherever the library lies; folders that the system's linker searches need none. Objects of
+# a static library with counters of coverage, or with sanitizers, need these at the link.
 LIBDIR   ?= $(PREFIX)/lib
 SEARCHED := /lib/% /usr/lib /usr/lib/% /usr/local/lib
 define pc_write
@@ -489,7 +490,7 @@ define pc_write
 		'Description: trains large language models, the same bits in any layout' \
 		'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
 		'Libs: -L$${libdir}$(if $(filter $(SEARCHED),$(1)),, -Wl$(comma)-rpath$(comma)$${libdir}) -llockstep' \
-		'Libs.private: $(LDLIBS)' > $(3)
+		'Libs.private: $(strip $(LDLIBS) $(filter --coverage -fsanitize=%,$(LDFLAGS_BASE) $(LDFLAGS)))' > $(3)
 endef
 comma := ,
 escaped = $(subst $(empty) ,\ ,$(1))

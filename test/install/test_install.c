@@ -56,6 +56,19 @@ CASE_WITH(test_a_clone_may_have_a_blank_in_its_path, scratch_setup, scratch_tear
                   "eval \"${CC:-cc} -c examples/collective.c $flags -o collective.o\"\n");
 }
 
+/* As `make coverage` builds it. */
+CASE_WITH(test_a_static_library_links_with_its_counters, scratch_setup, scratch_teardown)
+{
+    shell(*state, "facts() {\n"
+                  "    command make -s LDFLAGS=\"$1\" BUILD=\"$scratch\" "
+                  "\"$scratch/lockstep-uninstalled.pc\"\n"
+                  "    PKG_CONFIG_PATH=$scratch pkg-config --static --libs lockstep\n"
+                  "}\n"
+                  "facts --coverage | grep -q -- ' --coverage'\n"
+                  "facts '' > \"$scratch/facts\"\n"
+                  "without coverage \"$scratch/facts\"");
+}
+
 /* What is uninstalled leaves nothing. */
 CASE_WITH(test_a_program_links_with_another_prefix, scratch_setup, scratch_teardown)
 {
