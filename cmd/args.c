@@ -59,14 +59,36 @@ static const struct ls_config_key *key_meant(const struct cmd_page *page, const 
     return NULL;
 }
 
+/* What the configuration says of `--train-iters` as a key, if it says more than that there is none:
+ * "unknown key train-iters; did you mean train.steps?" */
+static bool key_absent(const struct cmd_page *page, const char *given, struct ls_error *error)
+{
+    static struct ls_config config;
+    char assignment[80];
+    const char *word = given + strspn(given, "-");
+    if (!page->arguments || !strstr(page->arguments, "key=value"))
+        return false;
+    ls_config_defaults(&config);
+    snprintf(assignment, sizeof assignment, "%.*s=", (int)ls_min((int64_t)strcspn(word, "="), 70),
+             word);
+    ls_config_set(&config, assignment, error);
+    ls_error_unplace(error);
+    return error->key[0] && !strstr(error->text, "--help-config");
+}
+
 static int unknown_option(const struct cmd_page *page, const char *given, struct ls_error *error)
 {
     const char *near = nearest_option(page, given);
     const struct ls_config_key *key = near ? NULL : key_meant(page, given);
+    struct ls_error unknown = {0};
     if (key)
         return ls_error_set(error, LS_ECONFIG,
                             "unknown option %.100s; a key is written without dashes: %s=VALUE",
                             given, key->name);
+    if (!near && key_absent(page, given, &unknown))
+        return ls_error_set(error, LS_ECONFIG,
+                            "unknown option %.100s; keys are written without dashes: %s", given,
+                            unknown.text);
     return ls_error_set(error, LS_ECONFIG, "unknown option %.100s%s", given,
                         ls_meant(near, " (--help lists them)").text);
 }

@@ -359,10 +359,6 @@ static int train(const struct cmd_args *args, struct ls_error *error)
     }
     if (cmd_args_given(args, "--dry-run"))
         return dry_run(args, error);
-    if (!args->words)
-        return ls_error_set(error, LS_ECONFIG,
-                            "expected a configuration: lockstep train RUN.yaml, or keys such as "
-                            "model.preset=gpt2-124m data.train=PREFIX");
     int status = ranks_config(&config, NULL, args->word, args->words, error);
     if (!status)
         status = ls_config_require_data(&config, error);

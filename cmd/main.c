@@ -40,7 +40,7 @@ static const struct {
     {"sample|infer|predict|complete", "generate"},
     {"evaluate|test|score", "eval"},
     {"tokenize|tokenise|preprocess", "data prepare"},
-    {"version", "--version"},
+    {"version|-v|-V", "--version"},
 };
 
 static int unknown_command(const char *name)
@@ -50,6 +50,10 @@ static int unknown_command(const char *name)
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (ls_word_among(elsewhere[i].theirs, name))
             near = elsewhere[i].ours;
+    char train[128];
+    snprintf(train, sizeof train, "lockstep train %.100s", name);
+    if (ls_path_ends(name, ".yaml") || ls_path_ends(name, ".yml"))
+        near = train;
     struct ls_error error;
     fputs("lockstep: ", stderr);
     ls_error_set(&error, LS_ECONFIG, "unknown command %.100s%s", name,

@@ -137,6 +137,11 @@ int ranks_run(const struct ls_config *config, ranks_body *body, void *user, stru
 static int config_read(struct ls_config *config, const char *const *defaults,
                        const char *const *words, int count, struct ls_error *error)
 {
+    if (count == 0 && !defaults)
+        return ls_error_set(error, LS_ECONFIG,
+                            "expected a configuration: lockstep %s RUN.yaml, or keys such as "
+                            "model.preset=gpt2-124m data.train=PREFIX",
+                            cmd_name());
     ls_config_defaults(config);
     int status = LS_OK, files = 0;
     for (; defaults && *defaults && !status; defaults++)

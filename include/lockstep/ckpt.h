@@ -299,7 +299,7 @@ int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_
                           struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
                           const struct ls_log *log, struct ls_error *error);
 /* The run that path belongs to: path is its directory, one of its checkpoints, or the
- * file that names the best one. */
+ * file that names the best one. LS_EDATA for another file. */
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error);
 /* Opens the checkpoint that is meant by path, as above, and which: NULL (path's own checkpoint, or
  * the run's newest), "latest", "best" (the lowest validation loss, kept by train.keep_best), or a

@@ -221,10 +221,11 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
     if (!status && !found.text.bytes && !with_tools.text.bytes && config)
         status = members_take(config, path, &found, &with_tools, error);
     if (!status && !found.text.bytes && !with_tools.text.bytes)
-        status = ls_error_set(error, LS_EDATA,
-                              "%.300s: no chat template: expected chat_template.jinja, or "
-                              "chat_template in tokenizer_config.json, or a file that is named",
-                              directory ? directory : "");
+        status = ls_error_set(
+            error, LS_EDATA,
+            "%.300s: no chat template: expected chat_template.jinja, or "
+            "chat_template in tokenizer_config.json, or a template's file (--chat-template)",
+            directory ? directory : "");
     json_t *tokens = status ? NULL : config ? tokens_of(config) : json_object();
     if (!status)
         status = chat_make(&found, &with_tools, tokens, out, error);

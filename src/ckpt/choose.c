@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool holds(const char *directory, const char *name)
@@ -32,6 +33,9 @@ int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *err
     while (length > 1 && path[length - 1] == '/')
         length--;
     bool checkpoint = is_checkpoint(path, directory);
+    struct stat found;
+    if (!checkpoint && !stat(path, &found) && !S_ISDIR(found.st_mode))
+        return ls_error_set(error, LS_EDATA, "%.500s is a file, not a run's directory", path);
     if (!checkpoint && length < PATH_MAX) {
         snprintf(run, PATH_MAX, "%.*s", (int)length, path);
         return LS_OK;

@@ -453,8 +453,6 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
         ls_error_suffix(error, "%s", hint);
         return status;
     }
-    if (!S_ISDIR(found.st_mode))
-        return ls_error_set(error, LS_EDATA, "%s is a file, not a run's directory", directory);
     name_set(run);
     char config[PATH_MAX + 32], metrics[PATH_MAX + 32];
     snprintf(config, sizeof config, "%s/config.yaml", run->directory);

@@ -186,7 +186,8 @@ static int open_llmc(const struct opening *o, const char *path, struct ls_error 
 /* Neither a pair of that prefix nor a file of that name. */
 static int absent(const char *name, struct ls_error *error)
 {
-    static const char *const endings[] = {".bin", ".idx", NULL};
+    static const char *const endings[] = {".bin",     ".idx",       ".sums", ".mask",
+                                          ".weights", ".tokenizer", NULL};
     char hint[512] = "", prepared[PATH_MAX];
     struct stat found;
     snprintf(prepared, sizeof prepared, "%s_train.idx", name);

@@ -49,19 +49,29 @@ static void llmc_close(struct ls_model_source *source)
     json_decref(l->description);
 }
 
+static int refuse(const struct ls_model_source *source, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ECKPT,
+                        "%.300s: a file, and no llm.c model: expected a run's folder (train.out of "
+                        "its configuration), a folder with config.json, or an llm.c model",
+                        source->path);
+}
+
 static int file_map(struct ls_model_source *source, struct ls_error *error)
 {
     struct llmc *l = source->data;
     int status = ls_file_map(source->path, LS_ECKPT, &l->map, error);
     if (status)
         return status;
-    if (l->map.count < sizeof l->header)
-        return ls_error_set(
-            error, LS_ECKPT,
-            "%.300s: %zu bytes long: expected a run's folder, a folder with config.json, or an "
-            "llm.c model, which begins with %zu bytes",
-            source->path, l->map.count, sizeof l->header);
-    memcpy(l->header, l->map.bytes, sizeof l->header);
+    size_t there = l->map.count < sizeof l->header ? l->map.count : sizeof l->header;
+    memcpy(l->header, l->map.bytes, there);
+    if (l->header[0] != LLMC_MAGIC)
+        return refuse(source, error);
+    if (there < sizeof l->header)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: %zu bytes long: the header of an llm.c model has %zu: it is "
+                            "cut",
+                            source->path, there, sizeof l->header);
     return LS_OK;
 }
 
@@ -69,12 +79,6 @@ static int header_check(struct ls_model_source *source, struct ls_error *error)
 {
     struct llmc *l = source->data;
     const int32_t *h = l->header;
-    if (h[0] != LLMC_MAGIC)
-        return ls_error_set(
-            error, LS_ECKPT,
-            "%.300s: begins with %d: expected a run's folder, a folder with config.json, or an "
-            "llm.c model, which begins with %d",
-            source->path, h[0], LLMC_MAGIC);
     if (h[1] != LLMC_VERSION_F32 && h[1] != LLMC_VERSION_BF16)
         return ls_error_set(error, LS_ECKPT, "%.300s: version %d: expected %d (fp32) or %d (bf16)",
                             source->path, h[1], LLMC_VERSION_F32, LLMC_VERSION_BF16);

@@ -70,6 +70,18 @@ CASE(test_configuration)
     expect("train", 2, "expected a configuration: lockstep train RUN.yaml, or keys such as");
     expect("train run.yaml --lr 3e-4", 2, "a key is written without dashes: optim.lr=VALUE");
     expect("train run.yaml --weight-decay=1", 2, "without dashes: optim.weight_decay=VALUE");
+    expect(
+        "train run.yaml --train-iters 5", 2,
+        "unknown option --train-iters; keys are written without dashes: unknown key train-iters; "
+        "did you mean train.steps?");
+    expect("verify", 2, "expected a configuration: lockstep verify RUN.yaml, or keys such as");
+    expect("layout", 2, "expected a configuration: lockstep layout RUN.yaml, or keys such as");
+    expect("run.yaml", 2, "unknown command run.yaml; did you mean lockstep train run.yaml?");
+    expect("-v", 2, "unknown command -v; did you mean --version?");
+    expect("plot run.yaml", ls_exit_code(LS_EDATA), "run.yaml is a file, not a run's directory");
+    expect("audit run.yaml", ls_exit_code(LS_EDATA), "run.yaml is a file, not a run's directory");
+    expect("eval run.yaml", ls_exit_code(LS_ECKPT),
+           "run.yaml: a file, and no llm.c model: expected a run's folder (train.out");
     expect("convert run.yaml", 2, "lockstep convert deepspeed|megatron|torchtitan run.yaml");
     expect("data prepare --input run.yaml --output x --tokenizer vocab.json",
            ls_exit_code(LS_EDATA), "a vocabulary needs its merges");

@@ -196,7 +196,7 @@ CASE_WITH(test_bad_llmc, scratch_setup, scratch_teardown)
         int at;
         int32_t value;
         const char *words;
-    } cases[] = {{0, 7, "begins with 7: expected a run's folder"},
+    } cases[] = {{0, 7, "a file, and no llm.c model: expected a run's folder"},
                  {1, 4, "version 4: expected 3 (fp32) or 5 (bf16)"},
                  {4, -1, "integer 4 is -1"},
                  {6, 1 << 22, "its header says"},
