@@ -146,9 +146,10 @@ static const char *variable(const struct shell *s, const char *name)
 static void expand(struct shell *s, const char *text, bool quoted)
 {
     for (; *text && !s->status; text++)
-        if (*text == MARK)
+        if (*text == MARK) {
             s->mark = (int)strtol(text + 1, (char **)&text, 10);
-        else if (*text == BETWEEN || (!quoted && isspace((unsigned char)*text)))
+            s->any |= quoted; /* a word, though it may be empty */
+        } else if (*text == BETWEEN || (!quoted && isspace((unsigned char)*text)))
             flush(s);
         else
             put(s, *text);
@@ -178,6 +179,13 @@ static void unquote(char *text)
     }
 }
 
+/* Whether a variable's text is no word, or an empty one. */
+static bool is_empty(const char *text)
+{
+    const char *mark = *text == MARK ? strchr(text + 1, MARK) : NULL;
+    return mark ? !mark[1] : !*text;
+}
+
 /* Behind "${": NAME, NAME[@], NAME:-default, and others, which stay. */
 static void braces(struct shell *s, bool quoted)
 {
@@ -205,7 +213,7 @@ static void braces(struct shell *s, bool quoted)
     const char *value = variable(s, name);
     bool all = !*rest || strcmp(rest, "[@]") == 0 || strcmp(rest, "[*]") == 0;
     bool fallback = strncmp(rest, ":-", 2) == 0;
-    if (value && (all || (fallback && *value))) {
+    if (value && (all || (fallback && !is_empty(value)))) {
         expand(s, value, quoted);
     } else if (fallback && !strchr(rest, '$')) {
         unquote(rest + 2);
@@ -255,7 +263,6 @@ static void dollar(struct shell *s, bool quoted)
     }
     if (peek(s, 0) == '{') {
         take(s);
-        s->any |= quoted;
         braces(s, quoted);
         return;
     }
@@ -271,11 +278,21 @@ static void dollar(struct shell *s, bool quoted)
     expand(s, name, true);
 }
 
+/* Whether the quotes hold "${NAME[@]}" alone: as many words as there are, which may be none. */
+static bool all_words(const struct shell *s)
+{
+    size_t i = 2;
+    while (isalnum((unsigned char)peek(s, i)) || peek(s, i) == '_')
+        i++;
+    return s->bytes - s->at > i + 4 && strncmp(s->text + s->at, "${", 2) == 0 &&
+           strncmp(s->text + s->at + i, "[@]}\"", 5) == 0;
+}
+
 static void quoted(struct shell *s)
 {
     char quote = take(s);
     int line = s->line;
-    s->any = true;
+    s->any |= quote != '"' || !all_words(s);
     while (s->at < s->bytes && peek(s, 0) != quote && !s->status) {
         if (quote == '"' && peek(s, 0) == '$') {
             dollar(s, true);
@@ -386,7 +403,9 @@ static void array_words(struct shell *s)
     take(s);
 }
 
-static void set_variable(struct shell *s, const char *name, bool append, size_t from)
+/* The words of the command from `from` on; append: behind those that it has, or joined to the last
+ * of them. */
+static void set_variable(struct shell *s, const char *name, bool append, bool joined, size_t from)
 {
     const char *old = append ? variable(s, name) : NULL;
     char *text = NULL;
@@ -397,8 +416,8 @@ static void set_variable(struct shell *s, const char *name, bool append, size_t 
     if (old && *old)
         fputs(old, file);
     for (size_t i = from; i < s->command.count; i++)
-        fprintf(file, "%s\2%d\2%s", i > from || (old && *old) ? "\1" : "", s->command.at[i].line,
-                s->command.at[i].text);
+        fprintf(file, "%s\2%d\2%s", i > from || (old && *old && !joined) ? "\1" : "",
+                s->command.at[i].line, s->command.at[i].text);
     if (fclose(file) != 0 || bytes >= WORD_BYTES)
         fail(s, "a variable that is too long");
     if (!s->status)
@@ -415,7 +434,8 @@ static void assign(struct shell *s, size_t length)
     size_t before = s->command.count;
     snprintf(name, sizeof name, "%.*s", (int)length - (append ? 2 : 1), s->text + s->at);
     s->at += length;
-    if (peek(s, 0) == '(') {
+    bool array = peek(s, 0) == '(';
+    if (array) {
         take(s);
         array_words(s);
     } else {
@@ -423,7 +443,7 @@ static void assign(struct shell *s, size_t length)
             word_part(s);
         flush(s);
     }
-    set_variable(s, name, append, before);
+    set_variable(s, name, append, !array, before);
     while (s->command.count > before)
         free(s->command.at[--s->command.count].text);
 }

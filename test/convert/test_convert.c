@@ -715,6 +715,10 @@ CASE(test_shell)
            "dp: 4 ", "# --nproc-per-node, line 1", NULL);
     expect(LS_CONVERT_MEGATRON, "p --data-path $1 --save $(date) --lr 1 --lr 2", &lax, "lr: 2 ",
            "data.train: --data-path is $1 there", "$(date) is not known", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "OUT=runs\nOUT+=/a\nA=\"--lr 2\"\nA+=\" --bf16\"\nL=(--seed 5)\nL+=(--load '')\n"
+           "NO=()\nE=\"\"\nrun $A --save $OUT \"${NO[@]}\" \"${L[@]}\" --train-iters ${E:-9}",
+           &lax, "out: \"runs/a\" ", "lr: 2 ", "bf16 ", "seed: 5 ", "steps: 9 ", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "run --lr 'x", &lax, "file:1: a quote without its end",
                    NULL);
     expect_refused(LS_CONVERT_MEGATRON, "A=(--lr\n", &lax, "an array without its )", NULL);
