@@ -325,13 +325,11 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
         status = option_temperature(&s->order, &temperature, error);
     if (!status)
         status = options_read(&s->order, options, error);
-    if (status)
-        return status;
-    int64_t count = ids->shape[0], tokens = ids->shape[1];
+    int64_t count = status ? 0 : ids->shape[0], tokens = status ? 0 : ids->shape[1];
     void *out[2] = {0};
     struct ls_scored *texts = calloc((size_t)count + 1, sizeof *texts);
     float *logprobs = calloc((size_t)(2 * count * tokens) + 1, sizeof *logprobs);
-    if (!texts || !logprobs)
+    if (!status && (!texts || !logprobs))
         status = ls_no_memory(error, "for %lld texts", (long long)count);
     for (int64_t i = 0; i < count && !status; i++)
         texts[i] = (struct ls_scored){

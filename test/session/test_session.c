@@ -479,6 +479,10 @@ static int rank_main(char *directory)
     refused(s, "tensor_set", "{\"name\": \"h.0.attn.q.weight\"}",
             &(struct ls_array){"value", "f4", 2, {32, wrong ? 31 : 32}, weights}, 1, LS_EINVAL,
             "expected f4 of 32 x 32 elements");
+    lengths[0] = wrong ? 3 : 2;
+    refused(s, "logprobs", NULL, prompts, 2, LS_EINVAL, "text 0 has 3 tokens");
+    lengths[0] = 2;
+    ok(s, "logprobs", NULL, prompts, 2);
     ok(s, "close", NULL, NULL, 0);
     ls_session_free(s);
     ls_session_leave();
