@@ -79,9 +79,9 @@ typedef void ls_record_visitor(void *user, const struct ls_record *record);
 int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *torn,
                   struct ls_error *error);
 /* Cuts path at the first line whose integer field key is above value, so that a run resumed from
- * an older checkpoint writes each step once, and calls visit for each record that stays. Lines are
- * in the order of that field; lines without it stay where they are. An absent file is success.
- * LS_EDATA names the line that is no JSON object. */
+ * an older checkpoint writes each step once, and calls visit for each record that stays, if it is
+ * not NULL. Lines are in the order of that field; lines without it stay where they are. An absent
+ * file is success. LS_EDATA names the line that is no JSON object. */
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             ls_record_visitor *visit, void *user, struct ls_error *error);
 

@@ -101,13 +101,6 @@ static void sweep(const char *folder, const char *run)
 
 /* ---- those of this start --------------------------------------------------------------------- */
 
-static int owner_write(const void *run, FILE *file, struct ls_error *error)
-{
-    (void)error;
-    fputs(run, file);
-    return LS_OK;
-}
-
 /* False: there is no such folder of this user. */
 static bool enter(const char *folder, const char *run)
 {
@@ -117,7 +110,7 @@ static bool enter(const char *folder, const char *run)
     if (!ls_path_absolute(run, absolute))
         snprintf(absolute, sizeof absolute, "%s", run);
     if (!ls_path_join(path, folder, owner, NULL))
-        ls_file_write(path, owner_write, absolute, NULL);
+        ls_file_put(path, absolute, strlen(absolute), NULL, NULL);
     sweep(folder, absolute);
     return true;
 }

@@ -240,12 +240,6 @@ static int log_look(const char *path, const char *recipe, struct ls_arrival_rule
     return status;
 }
 
-static void ignored(void *user, const struct ls_record *record)
-{
-    (void)user;
-    (void)record;
-}
-
 int ls_arrival_log_open(const char *path, const char *recipe, struct ls_arrival_rule rule,
                         int64_t event, struct ls_arrival_log **out, struct ls_error *error)
 {
@@ -261,7 +255,7 @@ int ls_arrival_log_open(const char *path, const char *recipe, struct ls_arrival_
     *log = (struct ls_arrival_log){.event = event};
     status = log_look(path, recipe, rule, event, &order, &lines, error);
     if (!status && lines > 0)
-        status = ls_jsonl_truncate_after(path, "event", event - 1, ignored, NULL, error);
+        status = ls_jsonl_truncate_after(path, "event", event - 1, NULL, NULL, error);
     if (!status)
         status = ls_jsonl_open(&log->file, path, error);
     if (!status && lines == 0)

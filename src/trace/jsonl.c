@@ -242,7 +242,7 @@ static int show_one(void *user, const json_t *record)
     const struct shower *shower = user;
     const json_t *field = shower->key ? json_object_get(record, shower->key) : NULL;
     bool ends = json_is_integer(field) && json_integer_value(field) > shower->most;
-    if (!ends)
+    if (!ends && shower->visit)
         shower->visit(shower->user, (const struct ls_record *)record);
     return ends;
 }

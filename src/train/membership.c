@@ -22,7 +22,7 @@ struct now {
 
 struct members {
     struct change *changes; /* in ascending order */
-    size_t count;
+    int64_t count, room;
     bool opened;
     int workers;
     struct ls_error damage;
@@ -32,11 +32,9 @@ struct members {
 
 static int change_add(struct members *m, const struct change *change, struct ls_error *error)
 {
-    struct change *more = realloc(m->changes, (m->count + 1) * sizeof *more);
-    if (!more)
+    if (!ls_list_grow(&m->changes, m->count, &m->room, sizeof *m->changes))
         return ls_no_memory(error, "for the list of workers");
-    m->changes = more;
-    more[m->count++] = *change;
+    m->changes[m->count++] = *change;
     return LS_OK;
 }
 
@@ -53,12 +51,6 @@ static void change_note(void *user, const struct ls_members_change *read)
     change_add(m, &change, &m->damage);
 }
 
-static void nothing(void *user, const struct ls_record *record)
-{
-    (void)user;
-    (void)record;
-}
-
 /* Local, on rank 0. What the run's earlier part recorded, also of outer steps behind the checkpoint
  * that it goes on from: these come out as they did. A run that begins has nothing before it. */
 static int file_read(struct members *m, const struct ls_trainer *t, struct ls_error *error)
@@ -72,7 +64,7 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
                                 "there is no such folder: expected that of a run whose workers "
                                 "this one's follow");
     if (!status && !members_follows(t) && w->begin == 0)
-        status = ls_jsonl_truncate_after(path, "outer_step", 0, nothing, NULL, error);
+        status = ls_jsonl_truncate_after(path, "outer_step", 0, NULL, NULL, error);
     if (!status)
         status = ls_members_each(run, m->workers, change_note, m, error);
     if (!status && m->damage.code)
@@ -96,8 +88,8 @@ static int file_add(const struct ls_trainer *t, const struct change *change, str
     int workers = t->workers->count;
     int status = ls_path_join(path, t->config.train.out, LS_MEMBERS_FILE, error);
     if (!status)
-        status = ls_jsonl_truncate_after(path, "outer_step", change->outer_step - 1, nothing, NULL,
-                                         error);
+        status =
+            ls_jsonl_truncate_after(path, "outer_step", change->outer_step - 1, NULL, NULL, error);
     if (!status)
         status = ls_jsonl_open(&file, path, error);
     if (status)
@@ -183,7 +175,7 @@ static void now_find(const struct members *m, struct now *now)
         change->in[i] = true;
         now->since[i] = 1;
     }
-    for (size_t c = 0; c < m->count && m->changes[c].outer_step <= change->outer_step; c++) {
+    for (int64_t c = 0; c < m->count && m->changes[c].outer_step <= change->outer_step; c++) {
         const struct change *of = &m->changes[c];
         bool same = of->outer_step == change->outer_step;
         for (int i = 0; i < m->workers; i++) {
