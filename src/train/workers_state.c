@@ -1,5 +1,6 @@
 /* Hash and files of workers and of the global parameters. */
 #include "train/parameter_server.h"
+#include "train/sink.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
@@ -102,6 +103,17 @@ static int folder_set(struct ls_trainer *t, struct ls_state *unit, const char *r
     return LS_OK;
 }
 
+/* If there is no room for it, that of the start before stays, as in the run's folder. */
+static int config_keep(const struct ls_trainer *t, struct ls_error *error)
+{
+    const struct ls_config *config = &t->workers->config;
+    char path[sizeof config->train.out + 16];
+    int status = ls_kept_write(config, t->tokenizer, false, error);
+    snprintf(path, sizeof path, "%s/config.yaml", config->train.out);
+    bool stays = sink_refused(status) && !access(path, F_OK);
+    return stays ? LS_OK : status;
+}
+
 /* Collective over t->world. The folder of a worker that is saved, which w->config names, belongs to
  * this start of the run as the run's own folder does. */
 static int folder_own(struct ls_trainer *t, struct ls_state *unit, bool again,
@@ -109,17 +121,19 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, bool again,
 {
     const char *folder = t->workers->config.train.out;
     struct ls_run_token token = {0};
-    int status = ls_comm_rank(t->world) == 0 ? ls_directory_make(folder, NULL, error) : LS_OK;
-    if (!status && !t->workers->kept && ls_comm_rank(t->world) == 0)
-        status = ls_kept_write(&t->workers->config, t->tokenizer, false, error);
-    if (!again && unit->start == workers_outer(t)->start)
-        return ls_comm_agree(t->world, status, error);
-    if (!status && ls_comm_rank(t->world) == 0)
+    int64_t start = workers_outer(t)->start;
+    bool root = ls_comm_rank(t->world) == 0;
+    int status = root ? ls_directory_make(folder, NULL, error) : LS_OK;
+    if (!status && !t->workers->kept && root)
+        status = config_keep(t, error);
+    if (!status && root && (again || unit->start != start)) {
         status = ls_run_token_read(t->config.train.out, &token, error);
-    if (!status && ls_comm_rank(t->world) == 0)
-        status = ls_run_token_write(folder, &token, error);
-    unit->start = workers_outer(t)->start;
-    return ls_comm_agree(t->world, status, error);
+        status = status ? status : ls_run_token_write(folder, &token, error);
+    }
+    status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        unit->start = start;
+    return status;
 }
 
 int unit_folder(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,

@@ -556,6 +556,25 @@ CASE(test_a_rank_that_dies_on_a_full_disk)
            0, "equal up to step ");
 }
 
+/* Folders of workers belong to a start that had no room for their configuration, too: it saves once
+ * there is room. */
+CASE(test_workers_begin_again_on_a_full_disk)
+{
+    if (!on_small_disk(
+            24000,
+            "D='train.out=disk/run train.steps=1000000 train.save_every=2 async.mode=diloco "
+            "async.workers=2 async.sync_every=2 log.tensorboard=false'\n"
+            "$L train $C $D > full.log 2>&1 &\n" AWAIT "await ' saved '\n"
+            "kill -9 $!; wait $!; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"
+            "dd if=/dev/zero of=disk/ballast bs=1 oflag=append conv=notrunc 2> /dev/null\n"
+            "$L train $C $D train.resume=auto > full.log 2>&1 &\n"
+            "await 'no checkpoint of step'; rm disk/ballast; await ' saved '\n"
+            "kill -TERM $!; wait $!; code=$?; cat full.log; exit $code\n",
+            ls_exit_code(LS_ESTOPPED), "stopped by a signal"))
+        skip();
+    assert_non_null(strstr(output, "config.yaml stays that of the start before"));
+}
+
 /* At its end there is no later occasion: the code says that the state is not saved. */
 CASE(test_the_last_checkpoint_on_a_full_disk)
 {
