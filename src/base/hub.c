@@ -1,5 +1,6 @@
-/* Names of models on the Hugging Face hub: ORG/NAME, of no folder here. */
+/* Names of models on the Hugging Face hub: ORG/NAME, of no folder here, and few without ORG. */
 #include <lockstep/base/hub.h>
+#include <lockstep/base/key.h>
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,13 +21,15 @@ void ls_hub_hint(const char *path, char text[LS_HUB_HINT_BYTES])
     char folder[PART_BYTES + 1];
     size_t first = strcspn(path, "/");
     const char *name = path + first + (path[first] == '/');
+    bool old =
+        ls_word_among("gpt2|gpt2-medium|gpt2-large|gpt2-xl|distilgpt2", path); /* of no ORG */
     text[0] = '\0';
-    if (!is_part(path, first) || !is_part(name, strlen(name)))
+    if (!old && (!is_part(path, first) || !is_part(name, strlen(name))))
         return;
     snprintf(folder, sizeof folder, "%.*s", (int)first, path);
     if (access(folder, F_OK))
         snprintf(text, LS_HUB_HINT_BYTES,
                  "; a model of the Hugging Face hub must be downloaded first: hf download %s "
                  "--local-dir %s",
-                 path, name);
+                 path, old ? path : name);
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { GPT2_VOCABULARY = 50257 }; /* of GPT-2's own tokenizer: its last token ends a document */
+
 /* ---- config.json ----------------------------------------------------------------------------- */
 
 /* What the model came with says of text (which token ends it), and of what else has no effect here.
@@ -29,15 +31,19 @@ static json_t *description_begin(const struct exporting *ex)
         json_decref(kept);
     }
     struct ls_tokenizer *tokenizer = NULL;
-    /* Left out, transformers takes its family's token, which may be beyond the vocabulary. */
-    json_t *fresh = json_pack("{s:b, s:n}", "use_cache", 1, "pad_token_id");
+    /* Left out, transformers takes its family's tokens, which may be beyond the vocabulary. */
+    json_t *fresh = json_pack("{s:b, s:n, s:n, s:n}", "use_cache", 1, "pad_token_id",
+                              "bos_token_id", "eos_token_id");
     const struct ls_hf_dropout *each = ls_family_of(ex->config.model.arch)->hf.dropouts;
     for (; each && each->name; each++)
         json_object_set_new(fresh, each->name,
                             json_real(each->ours ? (double)ex->config.model.dropout : 0));
-    if (ls_config_tokenizer(&ex->config, &tokenizer, NULL) == LS_OK && tokenizer) {
-        json_object_set_new(fresh, "bos_token_id", json_integer(ls_tokenizer_eod(tokenizer)));
-        json_object_set_new(fresh, "eos_token_id", json_integer(ls_tokenizer_eod(tokenizer)));
+    bool known = ls_config_tokenizer(&ex->config, &tokenizer, NULL) == LS_OK && tokenizer;
+    bool gpt2 = type && !strcmp(type, "gpt2") && ex->config.model.vocab == GPT2_VOCABULARY;
+    if (known || gpt2) {
+        int64_t end = known ? ls_tokenizer_eod(tokenizer) : GPT2_VOCABULARY - 1;
+        json_object_set_new(fresh, "bos_token_id", json_integer(end));
+        json_object_set_new(fresh, "eos_token_id", json_integer(end));
     }
     ls_tokenizer_free(tokenizer);
     return fresh;

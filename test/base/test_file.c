@@ -463,12 +463,15 @@ CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
 /* Of a folder that is there, and of other paths, nothing is said. */
 CASE(test_names_of_the_hub)
 {
-    static const char *const others[] = {"test/base", "gpt2",  "a/b/c", "/a/b",      "./a",
+    static const char *const others[] = {"test/base", "model", "a/b/c", "/a/b",      "./a",
                                          "../a",      "some/", "/some", "some/ name"};
     char hint[LS_HUB_HINT_BYTES];
     ls_hub_hint("some-one/Model-1.5B", hint);
     assert_string_equal(hint, "; a model of the Hugging Face hub must be downloaded first: hf "
                               "download some-one/Model-1.5B --local-dir Model-1.5B");
+    ls_hub_hint("gpt2", hint);
+    assert_string_equal(hint, "; a model of the Hugging Face hub must be downloaded first: hf "
+                              "download gpt2 --local-dir gpt2");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         ls_hub_hint(others[i], hint);
         assert_string_equal(hint, "");

@@ -164,6 +164,13 @@ CASE_WITH(test_llmc, scratch_setup, scratch_teardown)
         expect_same(*state, half ? "bin-half" : "bin-full", half ? "hf-half" : "hf-full");
     }
     expect_same(*state, "bin-full", "run");
+    /* No token ends a text: GPT-2's, which transformers would take, is none of 61. */
+    export(*state, "bin-full", "named", (struct ls_export){.dtype = LS_F32});
+    path_in(path, *state, "named/config.json");
+    char *text = scratch_read(path, NULL);
+    assert_non_null(strstr(text, "\"bos_token_id\": null"));
+    assert_non_null(strstr(text, "\"eos_token_id\": null"));
+    free(text);
 }
 
 static void expect_import_refused(const char *directory, const char *from, const char *words)
