@@ -310,13 +310,15 @@ static void merges_put(struct gguf_metadata *metadata, const json_t *merges)
     gguf_put_array(metadata, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
     json_array_foreach(merges, i, merge)
     {
-        char pair[1024];
         const char *text = json_string_value(merge);
         const char *a = json_string_value(json_array_get(merge, 0));
         const char *b = json_string_value(json_array_get(merge, 1));
-        if (!text)
-            snprintf(pair, sizeof pair, "%s %s", a ? a : "", b ? b : "");
-        gguf_write_string(metadata->stream, text ? text : pair, strlen(text ? text : pair));
+        if (text) {
+            gguf_write_string(metadata->stream, text, strlen(text));
+            continue;
+        }
+        gguf_write_u64(metadata->stream, (a ? strlen(a) : 0) + 1 + (b ? strlen(b) : 0));
+        fprintf(metadata->stream, "%s %s", a ? a : "", b ? b : "");
     }
 }
 
@@ -330,7 +332,7 @@ static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         const json_t *id = json_object_get(v->description, ids[i].theirs);
         id = json_is_array(id) ? json_array_get(id, 0) : id;
-        if (json_is_integer(id) && json_integer_value(id) >= 0)
+        if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < v->count)
             gguf_put_u32(metadata, ids[i].key, (uint32_t)json_integer_value(id));
     }
     const json_t *begins = json_object_get(v->settings, "add_bos_token");

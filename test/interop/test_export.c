@@ -486,6 +486,35 @@ CASE_WITH(test_gguf_files_beside, scratch_setup, scratch_teardown)
     free(data);
 }
 
+/* A merge of two pieces is written whole however long, and an id that no token has is not. */
+CASE_WITH(test_gguf_merges_and_ids, scratch_setup, scratch_teardown)
+{
+    enum { LONG = 900 };
+    char a[LONG + 1], json[6 * LONG], merge[2 * LONG + 16];
+    memset(a, 'a', LONG);
+    a[LONG] = 0;
+    int length =
+        snprintf(json, sizeof json,
+                 "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"%s\": 0, \"%s%s\": 1}, "
+                 "\"merges\": [[\"%s\", \"%s\"]]}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",
+                 a, a, a, a, a);
+    assert_true(length > 0 && (size_t)length < sizeof json);
+    const uint64_t bytes_of_merge = 2 * LONG + 1;
+    memcpy(merge, &bytes_of_merge, 8);
+    snprintf(merge + 8, sizeof merge - 8, "%s %s", a, a);
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    scratch_write(scratch_path(folder, "tokenizer.json"), json, (size_t)length);
+    json_edit(scratch_path(folder, "config.json"), "bos_token_id", "1");
+    json_edit(scratch_path(folder, "config.json"), "eos_token_id", "4294967297");
+    model_export(*state, "in", "a.gguf", (struct ls_export){.format = LS_EXPORT_GGUF});
+    size_t bytes;
+    char *data = scratch_read(scratch_path(*state, "a.gguf"), &bytes);
+    assert_non_null(memmem(data, bytes, merge, 8 + bytes_of_merge));
+    assert_non_null(memmem(data, bytes, "ggml.bos_token_id", 17));
+    assert_null(memmem(data, bytes, "ggml.eos_token_id", 17));
+    free(data);
+}
+
 /* As llama.cpp's converter writes several chat templates, in a list or as transformers' object; of
  * two of one name the last counts. */
 CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
