@@ -656,6 +656,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     int status = ls_lock_take(&l->lock, folder, NULL, error);
     if (status)
         return ls_config_blame(l->config, "train.out", error), status;
+    ls_atomic_file_sweep(l->config->train.out, "launch.prom"); /* of a launcher that was killed */
     status = launch_events_open(&l->events, l->launch, error);
     launch_watch_open(&l->watch, l->config->train.out);
     launch_prom_open(&l->prom, l->launch);

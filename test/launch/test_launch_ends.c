@@ -679,7 +679,8 @@ CASE(test_a_host_with_two_names)
     assert_int_equal(launched_events(folder, "names.out", "stopped", NULL), 1);
 }
 
-/* Ranks of a launcher that was killed may still end as the next one begins. */
+/* Ranks of a launcher that was killed may still end as the next one begins, and what it had half
+ * written goes. */
 CASE(test_after_a_killed_launcher)
 {
     static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
@@ -687,6 +688,7 @@ CASE(test_after_a_killed_launcher)
     mkdir(scratch_path(folder, "after"), 0755);
     mkdir(scratch_path(folder, "after/launch"), 0755);
     scratch_write(scratch_path(folder, "after/launch/lock"), lock, sizeof lock - 1);
+    scratch_write(scratch_path(folder, "after/launch.prom.tmp-7"), "#", 1);
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
                  "if [ -e after/held ]; then exit 0; fi\ntouch after/held\nexit 23\n");
@@ -694,6 +696,8 @@ CASE(test_after_a_killed_launcher)
                          "ranks that were lost still hold the run");
     assert_int_equal(launched_events(folder, "after", "start", NULL), 2);
     assert_int_equal(launched_events(folder, "after", "failed", NULL), 0);
+    assert_int_equal(access(scratch_path(folder, "after/launch.prom"), F_OK), 0);
+    assert_int_equal(access(scratch_path(folder, "after/launch.prom.tmp-7"), F_OK), -1);
 }
 
 /* On one machine mpirun neither searches for networks nor leaves shared memory behind, unless the
