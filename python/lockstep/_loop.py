@@ -70,7 +70,7 @@ class Loop:
         if self.run.rank == 0:
             try:
                 values = _arrays.numbers(name, give(), count)
-            except Exception as error:
+            except BaseException as error:  # Ctrl-C too: the others wait for the values
                 failed = error
         values = np.frombuffer(self.run.share(values.tobytes()), np.float64)
         if failed is not None:

@@ -677,11 +677,17 @@ def test_texts_begin_with_their_prompts(run):
     assert ids[:, :5].tolist()[::2] == [[*b"1+2=", ids[0, 4]], [*b"7\n", *ids[2, 2:5]]]
 
 
-def test_an_error_of_the_reward_is_its_own(run):
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, SystemExit])
+def test_who_waits_for_rewards_hears_that_there_are_none(run, monkeypatch, error):
+    """Other processes, whatever ended the function in rank 0."""
     def broken(prompts, texts):
-        raise KeyError("mine")
-    with pytest.raises(KeyError, match="mine"):
+        raise error("mine")
+
+    told, share = [], run.share
+    monkeypatch.setattr(run, "share", lambda value: told.append(value) or share(value))
+    with pytest.raises(error, match="mine"):
         rl.GRPO(run, PROMPTS, broken, n=4, max_tokens=5).step()
+    assert np.isnan(np.frombuffer(told[-1])).all()
 
 
 @pytest.mark.parametrize("line, text", [
