@@ -162,6 +162,7 @@ class _Dropped(weakref.ref):  # type: ignore[type-arg]
     ``__del__``, which has lines of Python, Ctrl-C would be printed and lost."""
 
     __slots__ = ("_as_parameter_",)
+    _as_parameter_: Any
 
 
 class Unviewed(weakref.ref):  # type: ignore[type-arg]
@@ -196,7 +197,7 @@ class Session:
         _living.add(self._dropped)
         self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
         self.views: Set[Unviewed] = set()
-        self.unviewed: List[Unviewed] = []
+        self.unviewed: List[Any] = []  # of these
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self._lent: List[Array] = []
 
