@@ -5,6 +5,8 @@
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
+#include <string.h>
+
 /* What weights become: --dtype, or --quantize. */
 static int type_read(const struct cmd_args *args, int format, int *dtype, struct ls_error *error)
 {
@@ -14,6 +16,9 @@ static int type_read(const struct cmd_args *args, int format, int *dtype, struct
     static const struct ls_word quantizations[] = {{"none", NONE}, {"int8", INT8}, {0}};
     int quantize = NONE;
     int status = cmd_args_word(args, "--dtype", types, dtype, error);
+    const char *given = cmd_args_value(args, "--dtype");
+    if (status && !strcmp(given, "int8"))
+        ls_error_suffix(error, "; int8 is --format gguf --quantize int8");
     if (!status)
         status = cmd_args_word(args, "--quantize", quantizations, &quantize, error);
     if (status || quantize == NONE)
@@ -21,10 +26,9 @@ static int type_read(const struct cmd_args *args, int format, int *dtype, struct
     if (format != LS_EXPORT_GGUF)
         return ls_error_set(error, LS_ECONFIG,
                             "--quantize int8: only --format gguf has int8; leave it out");
-    if (cmd_args_given(args, "--dtype"))
+    if (given)
         return ls_error_set(error, LS_ECONFIG,
-                            "--quantize int8 and --dtype %.100s: give one of the two",
-                            cmd_args_value(args, "--dtype"));
+                            "--quantize int8 and --dtype %.100s: give one of the two", given);
     *dtype = LS_I8;
     return LS_OK;
 }

@@ -57,6 +57,7 @@ CASE(test_words)
     expect("$L export run --out new.gguf", 2,
            "--out new.gguf: a GGUF file: expected --format gguf");
     expect("$L export run --out new --dtype int4", 2, "--dtype = int4: expected fp32, bf16, fp16");
+    expect("$L export run --out new --dtype int8", 2, "; int8 is --format gguf --quantize int8");
     expect("$L export run --out new --quantize int4", 2, "expected none or int8");
     expect("$L export run --out new --quantize int8", 2, "only --format gguf has int8");
     expect("$L export run --out new --format gguf --quantize int8 --dtype f16", 2,
