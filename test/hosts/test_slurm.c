@@ -384,16 +384,30 @@ static void test_a_launched_job(void **state)
     launched_expect_same(directory, "launched");
 }
 
-/* An administrator sets a node DOWN under a job, which goes on on the other one. */
+/* An administrator sets a node DOWN under a job, which goes on on the other one, also once the node
+ * is up again: it is no more of the allocation. asked.txt has a line each time that the launcher
+ * asks for nodes. */
 static void test_a_node_that_is_set_down(void **state)
 {
     cluster_or_skip();
+    assert_int_equal(run("mkdir asks && echo \"#!/bin/sh\necho >> $PWD/asked.txt\n"
+                         "exec $(command -v sinfo) \\\"\\$@\\\"\" > asks/sinfo && "
+                         "chmod +x asks/sinfo"),
+                     0);
     submit("down", "--partition=both --nodes=2 --no-kill --time=10",
-           "export OMPI_MCA_btl_tcp_if_include=lo\n" LAUNCHER "train.out=down train.save_every=4\n",
+           "export OMPI_MCA_btl_tcp_if_include=lo PATH=\"$PWD/asks:$PATH\"\n" LAUNCHER
+           "launch.pause_s=0.2 train.out=down train.save_every=4\n",
            program);
     await_words("down/metrics.jsonl", "\"step\": 6,");
     assert_int_equal(run("scontrol update nodename=weak state=DOWN reason=test"), 0);
     await_words("down/events.jsonl", "\"going_on\"");
+    run("scontrol update nodename=weak state=RESUME"); /* refused, if it came back by itself */
+    while (run("sinfo --noheader --Node --partition=both --format='%N %T' | grep -qx 'weak idle'"))
+        await_rest();
+    assert_int_equal(run("cp asked.txt before.txt"), 0);
+    while (run("test $(wc -l < asked.txt) -gt $(wc -l < before.txt)"))
+        await_rest();
+    assert_int_equal(launched_events(directory, "down", "host_back", NULL), 0);
     assert_int_equal(run("kill -TERM $(cat launcher.txt)"), 0);
     await_words("down/events.jsonl", "\"stopped\"");
     assert_int_equal(launched_events(directory, "down", "host_lost", "\"weak\""), 1);
