@@ -45,22 +45,22 @@ struct launcher {
     int64_t ranks;                   /* of this start */
     char keys[LS_CONFIG_TEXT_BYTES]; /* and its layout; "": the given one */
     int64_t starts;
-    int64_t too_few;        /* slots: on so many no layout fits, and hosts may come back */
-    int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
-    int64_t doubted;        /* the step before the newest one that was not finite; -1: none was */
-    int64_t failures;       /* in a row, without getting further */
-    bool full;              /* starts fail, because the disk has no room; that was said */
-    double busy_s;          /* since when ranks of an earlier start hold the run; 0: none do */
-    bool grows;             /* hosts came back while this start goes on */
-    bool resized;           /* this start was asked to end, for a larger layout */
-    bool cut_off;           /* this start was ended, because a host of it does not answer */
-    double heard_s;         /* when this start last recorded something */
-    double tried_s;         /* the same, or when its hosts were last tried */
-    int halted;             /* since then rank 0 was found stopped so often */
-    double end_s;           /* when this start was seen to have recorded its end; 0: not yet */
-    double fault_s;         /* when the last failure was seen; 0: there is none to get over */
-    int64_t fault_step;     /* what was recorded then */
-    bool ended;             /* events.jsonl says so */
+    int64_t too_few;       /* slots: on so many no layout fits, and hosts may come back */
+    int64_t reached, kept; /* the furthest step, and checkpoint or snapshot, of all starts so far */
+    int64_t doubted;       /* the step before the newest one that was not finite; -1: none was */
+    int64_t failures;      /* in a row, without getting further */
+    bool full;             /* starts fail, because the disk has no room; that was said */
+    double busy_s;         /* since when ranks of an earlier start hold the run; 0: none do */
+    bool grows;            /* hosts came back while this start goes on */
+    bool resized;          /* this start was asked to end, for a larger layout */
+    bool cut_off;          /* this start was ended, because a host of it does not answer */
+    double heard_s;        /* when this start last recorded something */
+    double tried_s;        /* the same, or when its hosts were last tried */
+    int halted;            /* since then rank 0 was found stopped so often */
+    double end_s;          /* when this start was seen to have recorded its end; 0: not yet */
+    double fault_s;        /* when the last failure was seen; 0: there is none to get over */
+    int64_t fault_step;    /* what was recorded then */
+    bool ended;            /* events.jsonl says so */
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -397,6 +397,15 @@ static int64_t newest_saved(const struct launcher *l)
     return launch_newest(l->config->train.out, &time);
 }
 
+/* Steps are not recorded on a full disk: a newer snapshot says that the job got further, too. */
+static int64_t newest_kept(const struct launcher *l, int64_t saved)
+{
+    char folder[PATH_MAX];
+    double time;
+    return ls_run_has_snapshot(l->config, folder) ? ls_max(saved, launch_newest(folder, &time))
+                                                  : saved;
+}
+
 /* A step that is not finite is so whenever it is computed, unless a machine is faulty: it is
  * computed once more. */
 static bool doubt(struct launcher *l, enum launch_cause cause)
@@ -414,9 +423,9 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
                    bool *over)
 {
     char folder[PATH_MAX];
-    int64_t saved = newest_saved(l);
-    bool further = l->reached > before || saved > l->saved;
-    l->saved = ls_max(l->saved, saved);
+    int64_t saved = newest_saved(l), kept = newest_kept(l, saved);
+    bool further = l->reached > before || kept > l->kept;
+    l->kept = ls_max(l->kept, kept);
     l->failures = further ? 1 : l->failures + 1;
     bool doubted = doubt(l, cause);
     *over = (cause >= LAUNCH_DISK && !doubted) || l->failures > l->config->launch.retries;
@@ -661,7 +670,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     launch_watch_open(&l->watch, l->config->train.out);
     launch_prom_open(&l->prom, l->launch);
     launch_deadline_open(&l->deadline, l->config->launch.deadline_s, l->hosts.kind == LAUNCH_SLURM);
-    l->saved = newest_saved(l);
+    l->kept = newest_kept(l, newest_saved(l));
     l->doubted = -1;
     return status;
 }
