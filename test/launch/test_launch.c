@@ -14,6 +14,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/launch.h>
+#include <lockstep/train.h>
 
 #include <dirent.h>
 #include <limits.h>
@@ -106,6 +107,53 @@ static void expect_figures(const char *out, int kills)
         assert_int_equal(code, 0);
 }
 
+/* ---- this program as `lockstep` -------------------------------------------------------------- */
+
+/* The launcher's clock leaps once the file $LAUNCH_LEAP is there; ranks take a rest before each
+ * step. */
+#define LEAP "LAUNCH_LEAP"
+#define PACE "LAUNCH_PACE"
+enum { DEADLINE_S = 1000000 };
+
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    const char *leap = getenv(LEAP);
+    return __real_ls_now_s() + (leap && access(leap, F_OK) == 0 ? DEADLINE_S : 0);
+}
+
+WRAPPED(ls_trainer_step);
+int __wrap_ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
+                           struct ls_error *error)
+{
+    for (int i = 0; i < 10 && getenv(PACE); i++)
+        await_pause();
+    return __real_ls_trainer_step(trainer, report, error);
+}
+
+static int command_main(int argc, char **argv)
+{
+    int code = EXIT_FAILURE;
+    if (strcmp(argv[1], "launch") != 0)
+        unsetenv(LEAP);
+    cmd_run(argv[1], argc - 1, argv + 1, &code);
+    return code;
+}
+
+/* A job whose steps do not run away from the test, which looks at them one after the other: a step
+ * takes less than a millisecond, and those that nobody waits for would take most of the test's time
+ * here and in the reference. */
+static pid_t job_start(const char *before, const char *out, const char *keys)
+{
+    char program[PATH_MAX], words[256];
+    program_path(program, sizeof program);
+    snprintf(words, sizeof words, PACE "=1 %s", before);
+    setenv("LOCKSTEP", "/proc/self/exe", 1);
+    pid_t launcher = launched_start(folder, words, out, keys);
+    setenv("LOCKSTEP", program, 1);
+    return launcher;
+}
+
 /* ---- ranks that die -------------------------------------------------------------------------- */
 
 /* Each in turn, or the first and the last one, some steps after the one before; then the job is
@@ -115,7 +163,7 @@ CASE(test_each_rank_killed)
     pid_t pids[LAUNCHED_RANKS];
     uint64_t draw = 20261126;
     mpirun_or_skip();
-    pid_t launcher = launched_start(folder, "", "killed", FOUR);
+    pid_t launcher = job_start("", "killed", FOUR);
     int64_t step = 0;
     int kills = check_all() ? LAUNCHED_RANKS : 2;
     for (int i = 0; i < kills; i++) {
@@ -169,7 +217,7 @@ static void hasty_stop(pid_t launcher, const char *out)
     while ((code = launched_ask(launcher)) != ls_exit_code(LS_ESTOPPED)) {
         if (code != ls_exit_code(LS_ECOMM) && code != 128 + SIGKILL)
             fail_msg("%s: the launcher ended with %d", out, code);
-        launcher = launched_start(folder, RATE, out, HASTY);
+        launcher = job_start(RATE, out, HASTY);
         launched_await_step(launcher, folder, out,
                             launched_await_step(launcher, folder, out, 0) + 1);
     }
@@ -185,7 +233,7 @@ CASE(test_a_frozen_rank)
     int64_t step = 5;
     int before;
     mpirun_or_skip();
-    pid_t launcher = launched_start(folder, RATE, "frozen", HASTY);
+    pid_t launcher = job_start(RATE, "frozen", HASTY);
     do {
         step = launched_await_step(launcher, folder, "frozen", step + 1);
         before = launched_events(folder, "frozen", "going_on", NULL);
@@ -223,8 +271,7 @@ CASE(test_a_rank_that_is_stopped_while_mpi_starts)
     }
     scratch_write(scratch_path(folder, "agent"), agent, sizeof agent - 1);
     assert_int_equal(chmod(scratch_path(folder, "agent"), 0755), 0);
-    pid_t launcher =
-        launched_start(folder, RATE " OMPI_MCA_orte_fork_agent=\"$PWD/agent\"", "stuck", HASTY);
+    pid_t launcher = job_start(RATE " OMPI_MCA_orte_fork_agent=\"$PWD/agent\"", "stuck", HASTY);
     await_failed(launcher, "rank 1 has not begun", "beats");
     await_failed(launcher, "rank 1 on here (process ", "goes");
     launched_await_event(launcher, folder, "stuck", "going_on", 1);
@@ -243,7 +290,7 @@ static void worker_kill(const char *out, const char *recipe, const char *layout,
     pid_t pids[LAUNCHED_RANKS];
     snprintf(keys, sizeof keys, "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 %s",
              recipe, layout);
-    pid_t launcher = launched_start(folder, RATE, out, keys);
+    pid_t launcher = job_start(RATE, out, keys);
     launched_await_step(launcher, folder, out, 6);
     expect_ranks(out, ranks, pids);
     assert_int_equal(kill(pids[rank], SIGKILL), 0);
@@ -292,7 +339,7 @@ static void given_kill(const char *out, const char *recipe)
              "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=1000000 snapshot.every=1 "
              "parallel.workers=2",
              recipe);
-    pid_t launcher = launched_start(folder, RATE, out, keys);
+    pid_t launcher = job_start(RATE, out, keys);
     launched_await_step(launcher, folder, out, 8);
     expect_ranks(out, 2, pids);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
@@ -328,7 +375,7 @@ CASE(test_all_workers_killed)
              "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=1000000 snapshot.every=1 "
              "parallel.workers=2",
              recipe);
-    pid_t launcher = launched_start(folder, RATE, "all", keys);
+    pid_t launcher = job_start(RATE, "all", keys);
     launched_await_step(launcher, folder, "all", 8);
     expect_ranks("all", 2, pids);
     for (int i = 0; i < 2; i++)
@@ -366,7 +413,7 @@ static void mpirun_write(const char *first, const char *second)
 static void twin_run(const char *out, const char *keys)
 {
     pid_t pids[LAUNCHED_RANKS];
-    pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out, keys);
+    pid_t launcher = job_start("PATH=\"$PWD/bin:$PATH\" " RATE, out, keys);
     launched_await_step(launcher, folder, out, 6);
     expect_ranks(out, 2, pids);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
@@ -421,8 +468,8 @@ CASE(test_a_step_that_is_not_finite)
         const char *out = once ? "flip" : "diverged";
         /* That of one start saves after every step, lest it takes many before it is stopped. */
         mpirun_write(diverges, once ? "set -- \"$@\" train.save_every=1" : diverges);
-        pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out,
-                                        LONG "snapshot.every=0 train.save_every=1000");
+        pid_t launcher = job_start("PATH=\"$PWD/bin:$PATH\" " RATE, out,
+                                   LONG "snapshot.every=0 train.save_every=1000");
         if (once) {
             launched_await_event(launcher, folder, out, "going_on", 1);
             launched_stop(launcher, folder, out);
@@ -445,11 +492,11 @@ CASE(test_a_killed_launcher)
     char enter[PATH_MAX];
     pid_t pids[LAUNCHED_RANKS];
     mpirun_or_skip();
-    pid_t launcher = launched_start(folder, RATE, "orphans", LONG);
+    pid_t launcher = job_start(RATE, "orphans", LONG);
     launched_await_step(launcher, folder, "orphans", 6);
     assert_int_equal(kill(launcher, SIGKILL), 0);
     launched_end(launcher);
-    launcher = launched_start(folder, RATE, "orphans", LONG);
+    launcher = job_start(RATE, "orphans", LONG);
     launched_await_event(launcher, folder, "orphans", "start", 2); /* the ranks before are gone */
     int64_t last = launched_await_step(launcher, folder, "orphans", 6);
     launched_await_step(launcher, folder, "orphans",
@@ -471,36 +518,13 @@ CASE(test_a_killed_launcher)
     launched_expect_same(folder, "orphans");
 }
 
-/* This program as `lockstep`. The launcher's clock leaps once the file $LAUNCH_LEAP is there. */
-#define LEAP "LAUNCH_LEAP"
-enum { DEADLINE_S = 1000000 };
-
-WRAPPED(ls_now_s);
-double __wrap_ls_now_s(void)
-{
-    const char *leap = getenv(LEAP);
-    return __real_ls_now_s() + (leap && access(leap, F_OK) == 0 ? DEADLINE_S : 0);
-}
-
-static int command_main(int argc, char **argv)
-{
-    int code = EXIT_FAILURE;
-    if (strcmp(argv[1], "launch") != 0)
-        unsetenv(LEAP);
-    cmd_run(argv[1], argc - 1, argv + 1, &code);
-    return code;
-}
-
 /* Nobody signals it: it saves and ends by itself. */
 CASE(test_a_deadline)
 {
-    char program[PATH_MAX], keys[512];
+    char keys[512];
     mpirun_or_skip();
-    program_path(program, sizeof program);
     snprintf(keys, sizeof keys, LONG "parallel.dp=1 launch.deadline_s=%d", DEADLINE_S);
-    setenv("LOCKSTEP", "/proc/self/exe", 1);
-    pid_t launcher = launched_start(folder, RATE " " LEAP "=leap", "hour", keys);
-    setenv("LOCKSTEP", program, 1);
+    pid_t launcher = job_start(RATE " " LEAP "=leap", "hour", keys);
     launched_await_step(launcher, folder, "hour", 6);
     scratch_write(scratch_path(folder, "leap"), "", 0);
     assert_int_equal(launched_end(launcher), ls_exit_code(LS_ESTOPPED));
@@ -515,7 +539,7 @@ CASE(test_a_second_signal)
 {
     pid_t pids[LAUNCHED_RANKS];
     mpirun_or_skip();
-    pid_t launcher = launched_start(folder, RATE, "twice", LONG);
+    pid_t launcher = job_start(RATE, "twice", LONG);
     launched_await_step(launcher, folder, "twice", 2);
     expect_ranks("twice", 2, pids);
     assert_int_equal(kill(pids[0], SIGSTOP), 0);
