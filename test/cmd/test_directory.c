@@ -486,12 +486,14 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 #define AWAIT                                                                                      \
     "until_so() { until eval \"$1\"; do kill -0 $! || { cat full.log; exit 9; }; sleep 0.1; "      \
     "done; }\n"                                                                                    \
-    "await() { until_so \"grep -q '$1' full.log\"; }\n"
+    "await() { until_so \"grep -q '$1' full.log\"; }\n"                                           \
+    "fill() { dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null; "                                \
+    "dd if=/dev/zero of=disk/ballast bs=1 oflag=append conv=notrunc 2> /dev/null; }\n"
 
 /* Fills the disk under a run, waits until that is said, and makes room again. */
 #define FULL_AND_ROOM                                                                              \
     AWAIT                                                                                          \
-    "await 'step 1/'; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"                        \
+    "await 'step 1/'; fill\n"                                                                      \
     "await 'without records in metrics.jsonl'\n"                                                   \
     "await 'without records in the TensorBoard events'\n"                                          \
     "await 'no checkpoint of step'\n"                                                              \
@@ -541,9 +543,7 @@ CASE(test_a_rank_that_dies_on_a_full_disk)
             "train.steps=1000000 log.hash_every=1 snapshot.every=1 launch.pause_s=600 "
             "launch.retries=1 > full.log 2>&1 &\n" AWAIT
             "until_so 'grep -q loss_bits disk/run/metrics.jsonl'\n"
-            "dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"
-            "dd if=/dev/zero of=disk/ballast bs=1 oflag=append conv=notrunc 2> /dev/null\n"
-            "await 'without records in metrics.jsonl'\n" RANK_KILLED
+            "fill; await 'without records in metrics.jsonl'\n" RANK_KILLED
             "starts() { grep -c 'without records in metrics.jsonl' full.log; }\n"
             "until_so 'test $(starts) -gt 1'\n" RANK_KILLED "until_so 'test $(starts) -gt 2'\n"
             "rm disk/ballast; await 'lockstep launch: going on: '\n"
@@ -559,7 +559,8 @@ CASE(test_a_rank_that_dies_on_a_full_disk)
 }
 
 /* Folders of workers belong to a start that had no room for their configuration, too: it saves once
- * there is room. */
+ * there is room. The start before ends by itself: what a killed one leaves half-written is removed,
+ * which would make room. */
 CASE(test_workers_begin_again_on_a_full_disk)
 {
     if (!on_small_disk(
@@ -567,8 +568,7 @@ CASE(test_workers_begin_again_on_a_full_disk)
             "D='train.out=disk/run train.steps=1000000 train.save_every=2 async.mode=diloco "
             "async.workers=2 async.sync_every=2 log.tensorboard=false'\n"
             "$L train $C $D > full.log 2>&1 &\n" AWAIT "await ' saved '\n"
-            "kill -9 $!; wait $!; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"
-            "dd if=/dev/zero of=disk/ballast bs=1 oflag=append conv=notrunc 2> /dev/null\n"
+            "kill -TERM $!; wait $!; fill\n"
             "$L train $C $D train.resume=auto > full.log 2>&1 &\n"
             "await 'no checkpoint of step'; rm disk/ballast; await ' saved '\n"
             "kill -TERM $!; wait $!; code=$?; cat full.log; exit $code\n",
