@@ -2,6 +2,7 @@
 #include "compare/draw.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct ls_draw_row rows[] = {
@@ -267,13 +268,16 @@ static void counts_make(const struct ls_draw *draw, int counts[DP])
     }
 }
 
-/* The keys whose values are the table's. A schedule's file comes with its table, later. */
-static void plain_draw(struct draws *d, const struct ls_draw *draw, const int counts[DP],
+/* The keys whose values are the table's. A schedule's file comes with its table, later. False: the
+ * axes, which come first, make too many ranks already, whatever comes behind them. */
+static bool plain_draw(struct draws *d, const struct ls_draw *draw, const int counts[DP],
                        struct ls_config *config)
 {
     for (int row = 0; row < DP; row++) {
         char assignment[128];
         int value = asked(draw, row), count = counts[row];
+        if (row == LS_AXES && !draw->kept && ls_config_ranks(config) > draw->ranks_max)
+            return false;
         if (row >= WORKERS && config->async.mode == LS_CONFIG_SYNC)
             break;
         if (value < 0)
@@ -290,6 +294,7 @@ static void plain_draw(struct draws *d, const struct ls_draw *draw, const int co
         snprintf(file, sizeof config->memory.file, "%s", draw->file);
     else if (ls_config_uses_tier(config, LS_TIER_FILE) && draw->folder)
         snprintf(file, sizeof config->memory.file, "%s/offload", draw->folder);
+    return true;
 }
 
 /* The same data-parallel ranks by their product, with the part left out that follows from it. */
@@ -390,6 +395,25 @@ static bool has_what_is_asked(const struct ls_draw *draw, const struct ls_config
     return true;
 }
 
+/* Whether a row is asked to have a value, any but the first or one that does not divide `count`. */
+static bool asked_beyond(const struct ls_draw *draw, int row, int64_t count)
+{
+    int value = asked(draw, row);
+    return value == 0 ? count == 1 : value > 0 && count % atoll(rows[row].values[value]) != 0;
+}
+
+/* What a recipe rules out whatever else is drawn: it is not worth the attempts. */
+static bool is_ruled_out(const struct ls_config *config, const struct ls_draw *draw)
+{
+    int64_t workers = config->async.mode == LS_CONFIG_SYNC ? 1 : config->async.workers;
+    bool tiled = config->numerics.mode != LS_CONFIG_FAST;
+    return (asked(draw, RAMP_UP) >= 0 && config->batch.rampup_start == 0) ||
+           (asked(draw, SERVERS) >= 0 && config->async.mode != LS_CONFIG_SERVER) ||
+           asked_beyond(draw, WORKERS, workers) ||
+           (tiled && asked_beyond(draw, LS_AXIS_TP, config->numerics.tp_tiles)) ||
+           (tiled && asked_beyond(draw, LS_AXIS_CP, config->numerics.seq_tiles));
+}
+
 bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
                     struct ls_config *drawn)
 {
@@ -400,13 +424,14 @@ bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
     uint32_t attempts = draw->attempts > 0 ? (uint32_t)draw->attempts : ATTEMPTS_MAX;
     if (!draw->kept)
         layout_clear(&start);
-    if (asked(draw, RAMP_UP) >= 0 && config->batch.rampup_start == 0)
+    if (is_ruled_out(config, draw))
         return false;
     counts_make(draw, counts);
     for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         struct draws d = draws_begin(draw->seed, draw->index, attempt);
         *drawn = start;
-        plain_draw(&d, draw, counts, drawn);
+        if (!plain_draw(&d, draw, counts, drawn))
+            continue;
         int64_t ranks = ls_config_ranks(drawn);
         bool room = ranks <= draw->ranks_max && (ranks > 1 || draw->kept);
         /* Without a text: the search for the nearest that works would take most of the time. */

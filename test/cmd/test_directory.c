@@ -486,7 +486,7 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 #define AWAIT                                                                                      \
     "until_so() { until eval \"$1\"; do kill -0 $! || { cat full.log; exit 9; }; sleep 0.1; "      \
     "done; }\n"                                                                                    \
-    "await() { until_so \"grep -q '$1' full.log\"; }\n"                                           \
+    "await() { until_so \"grep -q '$1' full.log\"; }\n"                                            \
     "fill() { dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null; "                                \
     "dd if=/dev/zero of=disk/ballast bs=1 oflag=append conv=notrunc 2> /dev/null; }\n"
 
@@ -537,19 +537,19 @@ CASE(test_records_on_a_full_disk)
 CASE(test_a_rank_that_dies_on_a_full_disk)
 {
     mpi_or_skip();
-    if (!on_small_disk(
-            24000,
-            "$L launch --ranks 2 $C train.out=disk/run parallel.dp=2 "
-            "train.steps=1000000 log.hash_every=1 snapshot.every=1 launch.pause_s=600 "
-            "launch.retries=1 > full.log 2>&1 &\n" AWAIT
-            "until_so 'grep -q loss_bits disk/run/metrics.jsonl'\n"
-            "fill; await 'without records in metrics.jsonl'\n" RANK_KILLED
-            "starts() { grep -c 'without records in metrics.jsonl' full.log; }\n"
-            "until_so 'test $(starts) -gt 1'\n" RANK_KILLED "until_so 'test $(starts) -gt 2'\n"
-            "rm disk/ballast; await 'lockstep launch: going on: '\n"
-            "kill -TERM $!; wait $!; code=$?; cat full.log; cp -r disk/run kept2; "
-            "exit $code\n",
-            ls_exit_code(LS_ESTOPPED), "lockstep launch: going on: "))
+    if (!on_small_disk(24000,
+                       "$L launch --ranks 2 $C train.out=disk/run parallel.dp=2 "
+                       "train.steps=1000000 log.hash_every=1 snapshot.every=1 launch.pause_s=600 "
+                       "launch.retries=1 > full.log 2>&1 &\n" AWAIT
+                       "until_so 'grep -q loss_bits disk/run/metrics.jsonl'\n"
+                       "fill; await 'without records in metrics.jsonl'\n" RANK_KILLED
+                       "starts() { grep -c 'without records in metrics.jsonl' full.log; }\n"
+                       "until_so 'test $(starts) -gt 1'\n" RANK_KILLED
+                       "until_so 'test $(starts) -gt 2'\n"
+                       "rm disk/ballast; await 'lockstep launch: going on: '\n"
+                       "kill -TERM $!; wait $!; code=$?; cat full.log; cp -r disk/run kept2; "
+                       "exit $code\n",
+                       ls_exit_code(LS_ESTOPPED), "lockstep launch: going on: "))
         skip();
     assert_null(strstr(output, "make room"));
     assert_non_null(strstr(output, "config.yaml stays that of the start before"));
