@@ -534,6 +534,23 @@ CASE(test_a_deadline)
     launched_expect_same(folder, "hour");
 }
 
+/* It is asked to save, and hears nothing. The clock leaps once it is deaf. */
+CASE(test_a_job_that_outlives_its_deadline)
+{
+    char keys[512];
+    mpirun_or_skip();
+    mpirun_write("trap '' TERM USR1\ntouch late\nmkfifo deaf\nread -r word < deaf", ":");
+    snprintf(keys, sizeof keys, LAUNCHED_KEYS "comm.timeout_s=0 launch.deadline_s=%d", DEADLINE_S);
+    pid_t launcher = job_start("PATH=\"$PWD/bin:$PATH\" " LEAP "=late", "outlives", keys);
+    assert_int_equal(launched_end(launcher), 128 + SIGKILL);
+    char *log = scratch_read(scratch_path(folder, "outlives.log"), NULL);
+    assert_non_null(strstr(log, "the job has not ended when its time was over: it is killed"));
+    free(log);
+    assert_int_equal(launched_events(folder, "outlives", "deadline", NULL), 1);
+    assert_int_equal(launched_events(folder, "outlives", "start", NULL), 1);
+    assert_int_equal(launched_events(folder, "outlives", "stopped", NULL), 1);
+}
+
 /* Rank 0 cannot save: the first signal waits for it, the second one does not. */
 CASE(test_a_second_signal)
 {
