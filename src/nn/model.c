@@ -53,14 +53,17 @@ static int away_take(struct ls_model *model, struct ls_arena *arena, struct ls_e
     if (!s || !s->place)
         return ls_no_memory(error, "for the model's tables");
     size_t largest = 0, mark = arena->used;
+    int blocks = 0;
     for (int i = 0; i < layers * slots; i++) {
         const struct layer *layer = &model->layers[i / slots];
         if (!layer->away)
             continue;
         s->place[i] = ls_tier_room_take(model->options.offload_room, layer->kept_bytes);
+        blocks++;
         largest = layer->kept_bytes > largest ? layer->kept_bytes : largest;
     }
-    ls_swap_init(&s->swap, model->options.offload_tier, BUFFERS, largest, arena);
+    ls_swap_init(&s->swap, model->options.offload_tier, (int)ls_min(BUFFERS, blocks), largest,
+                 arena);
     s->bytes = arena->used - mark;
     return LS_OK;
 }

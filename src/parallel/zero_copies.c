@@ -30,7 +30,7 @@ static void range_set(const struct ls_zero *zero, struct zero_unit *unit)
 
 int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
-    int64_t near = 0;
+    int64_t near = 0, blocks = 0;
     size_t largest = 0;
     for (int u = 0; u < zero->options.params->unit_count; u++) {
         struct zero_unit *unit = &zero->units[u];
@@ -45,6 +45,7 @@ int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
         size_t bytes = block_of(zero, u).bytes;
         unit->place = ls_tier_room_take(zero->options.units_room, bytes);
         largest = bytes > largest ? bytes : largest;
+        blocks++;
     }
     zero->kept_near = near;
     near += zero->kept[ZERO_MATRIX].packed;
@@ -55,7 +56,7 @@ int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
     if (!zero->copies_swap)
         return ls_no_memory(error, "for the buffers of parameters");
     /* One that is computed with, one that is gathered from or was just left, those that come. */
-    int64_t count = ls_min(zero->options.prefetch + 3, LS_SWAP_BUFFERS_MAX);
+    int64_t count = ls_min(ls_min(zero->options.prefetch + 3, LS_SWAP_BUFFERS_MAX), blocks);
     ls_swap_init(zero->copies_swap, zero->options.units_tier, (int)count, largest, arena);
     return LS_OK;
 }

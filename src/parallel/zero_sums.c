@@ -28,18 +28,21 @@ static struct ls_swap_block block_of(const struct ls_zero *zero, int r, enum zer
 static int swap_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
     size_t largest = 0, start = arena->used;
+    int blocks = 0;
     for (int r = 0; r < zero->options.params->region_count; r++)
         for (int part = 0; part <= zero->grows && zero->regions[r].away; part++) {
             size_t bytes = block_of(zero, r, (enum zero_part)part).bytes;
             zero->regions[r].place[part] = ls_tier_room_take(zero->options.regions_room, bytes);
             largest = bytes > largest ? bytes : largest;
+            blocks++;
         }
     if (largest == 0)
         return LS_OK;
     zero->swap = calloc(1, sizeof *zero->swap);
     if (!zero->swap)
         return ls_no_memory(error, "for the buffers of gradients");
-    ls_swap_init(zero->swap, zero->options.regions_tier, BUFFERS, largest, arena);
+    ls_swap_init(zero->swap, zero->options.regions_tier, (int)ls_min(BUFFERS, blocks), largest,
+                 arena);
     zero->swap_bytes = arena->used - start;
     return LS_OK;
 }
