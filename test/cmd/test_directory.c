@@ -484,7 +484,7 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 }
 
 #define AWAIT                                                                                      \
-    "until_so() { until eval \"$1\"; do kill -0 $! || { cat full.log; exit 9; }; sleep 0.1; "      \
+    "until_so() { until eval \"$1\"; do kill -0 $! || { tail full.log; exit 9; }; sleep 0.1; "     \
     "done; }\n"                                                                                    \
     "await() { until_so \"grep -q '$1' full.log\"; }\n"                                            \
     "fill() { dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null; "                                \
@@ -534,22 +534,28 @@ CASE(test_records_on_a_full_disk)
     "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = \"$PWD\" ] && tr '\\0' '\\n' "           \
     "< $p/environ | grep -qx OMPI_COMM_WORLD_RANK=1 && kill -9 ${p#/proc/}; done\n"
 
+/* A start that prints that has not taken a snapshot yet: one that is killed then got no further. */
+#define FURTHER                                                                                    \
+    "newest() { ls memory/*/checkpoints | grep 'step-[0-9]*$' | tail -1; }\n"                      \
+    "further() { seen=$(newest); until_so 'test \"$(newest)\" != \"$seen\"'; }\n"
+
 CASE(test_a_rank_that_dies_on_a_full_disk)
 {
     mpi_or_skip();
-    if (!on_small_disk(24000,
-                       "$L launch --ranks 2 $C train.out=disk/run parallel.dp=2 "
-                       "train.steps=1000000 log.hash_every=1 snapshot.every=1 launch.pause_s=600 "
-                       "launch.retries=1 > full.log 2>&1 &\n" AWAIT
-                       "until_so 'grep -q loss_bits disk/run/metrics.jsonl'\n"
-                       "fill; await 'without records in metrics.jsonl'\n" RANK_KILLED
-                       "starts() { grep -c 'without records in metrics.jsonl' full.log; }\n"
-                       "until_so 'test $(starts) -gt 1'\n" RANK_KILLED
-                       "until_so 'test $(starts) -gt 2'\n"
-                       "rm disk/ballast; await 'lockstep launch: going on: '\n"
-                       "kill -TERM $!; wait $!; code=$?; cat full.log; cp -r disk/run kept2; "
-                       "exit $code\n",
-                       ls_exit_code(LS_ESTOPPED), "lockstep launch: going on: "))
+    if (!on_small_disk(
+            24000,
+            "mkdir memory; $L launch --ranks 2 $C train.out=disk/run parallel.dp=2 "
+            "train.steps=1000000 log.hash_every=1 snapshot.every=1 snapshot.folder=memory "
+            "launch.pause_s=600 launch.retries=1 > full.log 2>&1 &\n" AWAIT FURTHER
+            "until_so 'grep -qs loss_bits disk/run/metrics.jsonl'\n"
+            "fill; await 'without records in metrics.jsonl'; further\n" RANK_KILLED
+            "starts() { grep -c 'without records in metrics.jsonl' full.log; }\n"
+            "until_so 'test $(starts) -gt 1'; further\n" RANK_KILLED
+            "until_so 'test $(starts) -gt 2'\n"
+            "rm disk/ballast; await 'lockstep launch: going on: '\n"
+            "kill -TERM $!; wait $!; code=$?; cat full.log; cp -r disk/run kept2; "
+            "exit $code\n",
+            ls_exit_code(LS_ESTOPPED), "lockstep launch: going on: "))
         skip();
     assert_null(strstr(output, "make room"));
     assert_non_null(strstr(output, "config.yaml stays that of the start before"));
