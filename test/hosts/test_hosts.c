@@ -3,6 +3,7 @@
 /* check: network waits */
 #include "../cmd/run_program.h"
 #include "../support/extent.h"
+#include "../support/late.h"
 #include "../support/scratch.h"
 #include "../support/testing.h"
 #include "hosts.h"
@@ -20,6 +21,8 @@
     "optim.decay_steps=1000 "
 #define SHORT RECIPE "train.steps=3 train.save_every=0 log.progress=plain "
 #define LONG  RECIPE "comm.timeout_s=3 train.steps=1000000 train.save_every=0 log.progress=off "
+
+enum { TIMEOUT_S = 3 }; /* comm.timeout_s of LONG */
 
 /* The last hash that the text tells. */
 static void hash_find(const char *text, char hash[33])
@@ -130,6 +133,13 @@ static void expect_told(const char *out, int rank, const char *words)
                  hosts_said(hosts_directory, out));
 }
 
+static void expect_waited(const char *out, int rank)
+{
+    if (!says_waited(told(out, rank), TIMEOUT_S))
+        fail_msg("rank %d told: %s\nexpected a wait of %d s\nthe job said:\n%s", rank,
+                 told(out, rank), TIMEOUT_S, hosts_said(hosts_directory, out));
+}
+
 /* "rank 1 on lsb123: " and so on. */
 static const char *on(int rank, int host, const char *rest)
 {
@@ -147,7 +157,7 @@ static void test_a_rank_that_is_stopped_alone(void **state)
     hosts_wait_steps(job, hosts_directory, "alone", 2, pids);
     assert_int_equal(kill(pids[1], SIGSTOP), 0);
     expect_end(job, "alone", ls_exit_code(LS_ECOMM));
-    expect_told("alone", 0, "timed out after 3.");
+    expect_waited("alone", 0);
     expect_told("alone", 0, on(1, 1, "neither it nor its machine has answered for "));
 }
 
@@ -165,7 +175,7 @@ static void test_a_rank_that_is_stopped(void **state)
     expect_end(job, "stopped", ls_exit_code(LS_ECOMM));
     snprintf(process, sizeof process, "its process %ld is stopped; it ", (long)pids[3]);
     for (int rank = 0; rank < 2; rank++) {
-        expect_told("stopped", rank, "timed out after 3.");
+        expect_waited("stopped", rank);
         named |=
             strstr(told("stopped", rank), process) && strstr(told("stopped", rank), hosts_name[1]);
     }
@@ -215,7 +225,7 @@ static void test_a_host_that_is_cut_off(void **state)
     static const char gone[] = "neither it nor its machine has answered for ";
     bool named[2] = {false, false};
     for (int rank = 0; rank < 4; rank++) {
-        expect_told("cut", rank, "timed out after 3.");
+        expect_waited("cut", rank);
         bool other = strstr(told("cut", rank), gone) != NULL;
         named[rank / 2] |= other;
         expect_told("cut", rank, hosts_name[other ? rank < 2 : rank / 2]);
