@@ -48,6 +48,17 @@ static double sum_of_shares(void)
 
 CASE(test_parts_are_the_step)
 {
+    static const struct {
+        const char *name;
+        double percent;
+    } parts[] = {{"computing", 40},
+                 {"the optimizer", 20},
+                 {"waits for samples", 10},
+                 {"waits for stages (pp)", 15},
+                 {"waits for dp_shard", 10},
+                 {"waits for the slowest", 4},
+                 {"rest", 1}};
+    enum { PARTS = sizeof parts / sizeof *parts };
     expect("$L train $C train.out=cut train.steps=40 parallel.dp=2 parallel.zero=2 "
            "parallel.pp=2 batch.micro=1",
            0, "hash");
@@ -55,21 +66,33 @@ CASE(test_parts_are_the_step)
     double sum = sum_of_shares();
     if (sum < 99.5 || sum > 100.5)
         fail_msg("the shares add up to %g %%:\n%s", sum, output);
-    double rest = share_of("rest"); /* what medians leave: never much */
-    assert_true(rest > -50 && rest < 50);
     assert_true(share_of("computing") > 0);
-    share_of("waits for stages (pp)");
-    share_of("waits for dp_shard");
+    for (int i = 0; i < PARTS; i++)
+        share_of(parts[i].name); /* the line is there */
     assert_non_null(strstr(output, "The bottleneck is "));
     assert_non_null(strstr(output, "--cluster machine.yaml"));
     assert_null(strstr(output, "by ops"));
+    /* How long steps took is a machine's affair; those that took this have these shares. */
+    expect("sed -i '/loss_bits/s/\"step_s\".*\"wait_other_s\": [-+.0-9e]*/\"step_s\": 0.01, "
+           "\"tokens_per_s\": 12800, \"compute_s\": 0.004, \"optimizer_s\": 0.002, "
+           "\"wait_data_s\": 0.001, \"wait_pp_s\": 0.0015, \"wait_dp_shard_s\": 0.001, "
+           "\"wait_other_s\": 0.0004/' cut/metrics.jsonl && $L profile cut",
+           0, "steps 3 to 40; 2 others left out");
+    for (int i = 0; i < PARTS; i++)
+        if (fabs(share_of(parts[i].name) - parts[i].percent) > 0.051)
+            fail_msg("%s: expected %g %% in\n%s", parts[i].name, parts[i].percent, output);
 }
 
 CASE(test_ops_and_plan)
 {
     expect("$L train $C train.out=ops train.steps=12 log.profile=true parallel.dp=2", 0, "hash");
     scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
-    expect("$L profile ops/checkpoints/step-00000012 --cluster cluster.yaml", 0, "difference");
+    /* Within each step ops are a part of computing. With all steps as the last one, medians are. */
+    expect(
+        "last=$(grep loss_bits ops/metrics.jsonl | tail -1 | sed 's/.*\"step_s\"/\"step_s\"/') && "
+        "sed -i \"/loss_bits/s|\\\"step_s\\\".*|$last|\" ops/metrics.jsonl && "
+        "$L profile ops/checkpoints/step-00000012 --cluster cluster.yaml",
+        0, "difference");
     double sum = sum_of_shares();
     assert_true(sum > 99.5 && sum < 100.5);
     double ops = share_of("products") + share_of("attention") + share_of("passes over memory") +
