@@ -467,11 +467,13 @@ CASE(test_the_best_after_a_kill)
 
 /* ---- a full disk ----------------------------------------------------------------------------- */
 
-/* The line runs with a file system of that many KiB at disk, which it alone sees. */
+/* The line runs with a file system of that many KiB at disk, which it alone sees. What it waits for
+ * in full.log is its own: none is there before. */
 static bool on_small_disk(int kib, const char *line, int code, const char *words)
 {
     char command[4096];
-    if (shell("mkdir -p disk && unshare -m sh -c 'mount -t tmpfs -o size=100k none disk'")) {
+    if (shell("mkdir -p disk && rm -f full.log && "
+              "unshare -m sh -c 'mount -t tmpfs -o size=100k none disk'")) {
         print_message("skipped: no small file system can be mounted here (needs root)\n");
         return false;
     }
@@ -486,7 +488,7 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 #define AWAIT                                                                                      \
     "until_so() { until eval \"$1\"; do kill -0 $! || { tail full.log; exit 9; }; sleep 0.1; "     \
     "done; }\n"                                                                                    \
-    "await() { until_so \"grep -q '$1' full.log\"; }\n"                                            \
+    "await() { until_so \"grep -qs '$1' full.log\"; }\n"                                           \
     "fill() { dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null; "                                \
     "dd if=/dev/zero of=disk/ballast bs=1 oflag=append conv=notrunc 2> /dev/null; }\n"
 
@@ -574,7 +576,7 @@ CASE(test_workers_begin_again_on_a_full_disk)
             "D='train.out=disk/run train.steps=1000000 train.save_every=2 async.mode=diloco "
             "async.workers=2 async.sync_every=2 log.tensorboard=false'\n"
             "$L train $C $D > full.log 2>&1 &\n" AWAIT "await ' saved '\n"
-            "kill -TERM $!; wait $!; fill\n"
+            "kill -TERM $!; wait $!; rm full.log; fill\n"
             "$L train $C $D train.resume=auto > full.log 2>&1 &\n"
             "await 'no checkpoint of step'; rm disk/ballast; await ' saved '\n"
             "kill -TERM $!; wait $!; code=$?; cat full.log; exit $code\n",
