@@ -81,7 +81,7 @@ CASE(test_loader_gives_what_was_posted)
         const int32_t *taken_inputs, *taken_targets;
         double wait_s = -1;
         assert_ok(ls_loader_take(loader, &taken_inputs, &taken_targets, &wait_s, &error), error);
-        assert_true(wait_s >= 0 && wait_s < 10);
+        assert_true(wait_s >= 0);
         int64_t count = step % (MAX + 1);
         for (int64_t i = 0; i < count; i++)
             read_at(store, shuffled, 3 * step + i, inputs + i * T, targets + i * T);
