@@ -138,8 +138,9 @@ CASE(test_where_the_time_went)
             assert_true(number_of(record, "optimizer_s") > 0);
         }
         /* step_s is rank 0's, the parts are means over ranks, of which any may leave a step later:
-         * what they must be is in train/test_trace_times.c, by a clock of its own. */
-        if (r == 0 && fabs(sum / whole - 1) > 1e-3)
+         * what they must be is in train/test_trace_times.c, by a clock of its own. A single rank
+         * may be held up where it would wait for others. */
+        if (r == 0 && sum > whole * (1 + 1e-3))
             fail_msg("%s: parts of %g s of steps of %g s", runs[r].layout, sum, whole);
         json_decref(all);
     }
