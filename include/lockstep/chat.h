@@ -53,7 +53,11 @@ int ls_tokenizer_settings_read(const char *directory, char path[PATH_MAX], struc
 
 enum { LS_CHAT_TEMPLATE_BYTES_MAX = 1 << 20 };
 /* In a folder, the template of conversations with tools. */
-#define LS_CHAT_TOOLS_FILE "additional_chat_templates/tool_use.jinja"
+#define LS_CHAT_FOLDER     "additional_chat_templates"
+#define LS_CHAT_TOOLS_FILE LS_CHAT_FOLDER "/tool_use.jinja"
+/* What a folder has beside chat_template.jinja: the names LS_CHAT_FOLDER "/NAME.jinja", in order,
+ * as a list of strings that is to be released with json_decref. */
+struct json_t *ls_chat_files(const char *directory);
 /* directory holds tokenizer_config.json: its chat_template, or chat_template.jinja beside it, and
  * its special tokens (ls_tokenizer_settings_read). Of several templates the one named "default" is
  * taken and, for a conversation whose `tools` are not null, the one named "tool_use"

@@ -93,7 +93,7 @@ struct ls_tokenizer_file {
 };
 const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *tokenizer,
                                                    int *count);
-enum { LS_TOKENIZER_FILES_MAX = 7 };
+enum { LS_TOKENIZER_FILES_MAX = 64 };
 /* Of the bytes of the vocabulary's files, wherever they lie: two tokenizers of one digest give ids
  * the same meaning. */
 void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33]);

@@ -1,10 +1,14 @@
-/* What the files beside a tokenizer say of its tokens, as one object. */
+/* The files beside a tokenizer: what they say of its tokens, as one object, and which templates
+ * there are. */
 #include "chat/chat_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* *out = the object of a file; NULL if there is no such file. */
@@ -98,4 +102,27 @@ int ls_tokenizer_settings_read(const char *directory, char path[PATH_MAX], json_
         *out = NULL;
     }
     return status;
+}
+
+static int is_template(const struct dirent *entry)
+{
+    const char *end = strrchr(entry->d_name, '.');
+    return end && end > entry->d_name && !strcmp(end, ".jinja") && !strchr(entry->d_name, '\n');
+}
+
+json_t *ls_chat_files(const char *directory)
+{
+    char path[PATH_MAX];
+    struct dirent **entries;
+    json_t *list = json_array();
+    int count = ls_path_join(path, directory, LS_CHAT_FOLDER, NULL) == LS_OK
+                    ? scandir(path, &entries, is_template, alphasort)
+                    : -1;
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(list, json_sprintf(LS_CHAT_FOLDER "/%s", entries[i]->d_name));
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    return list;
 }

@@ -1,6 +1,7 @@
 /* What a run keeps of its inputs, so that its directory is enough to generate and evaluate wherever
  * it lies: the configuration, and the tokenizer's files with their digests. */
 #include <lockstep/base/file.h>
+#include <lockstep/chat.h>
 #include <lockstep/config/inputs.h>
 
 #include <limits.h>
@@ -8,7 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILES = LS_TOKENIZER_FILES_MAX, DIGESTS_BYTES = 512, NAME_BYTES = 64 };
+enum {
+    FILES = LS_TOKENIZER_FILES_MAX,
+    NAME_BYTES = 300, /* of a file in a folder of the folder */
+    DIGESTS_BYTES = FILES * (32 + 2 + NAME_BYTES),
+};
 
 struct bytes {
     char *data;
@@ -72,7 +77,8 @@ static bool next_name(const char **line, char name[NAME_BYTES])
     if (length == 0 || length >= NAME_BYTES || space[2 + length] != '\n')
         return false;
     snprintf(name, NAME_BYTES, "%.*s", (int)length, space + 2);
-    if (strchr(name, '/') && strcmp(name, LS_CHAT_TOOLS_FILE) != 0)
+    const char *slash = strchr(name, '/'), *further = LS_CHAT_FOLDER "/";
+    if (slash && (strncmp(name, further, strlen(further)) != 0 || strchr(slash + 1, '/')))
         return false;
     *line = space + 2 + length + 1;
     return true;

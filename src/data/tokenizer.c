@@ -203,23 +203,37 @@ static int vocabulary_read(struct ls_tokenizer *t, struct data_named_text *file,
     return status;
 }
 
-/* Files that belong to a tokenizer where they lie beside it. */
+/* Files that belong to a tokenizer where they lie beside it; and further chat templates. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                         "added_tokens.json", "chat_template.jinja",
-                                         LS_CHAT_TOOLS_FILE};
+                                         "added_tokens.json", "chat_template.jinja"};
 enum { COMPANIONS = sizeof companions / sizeof *companions };
+
+static int companion_put(struct ls_tokenizer *t, const char *folder, const char *name,
+                         struct ls_error *error)
+{
+    char path[PATH_MAX];
+    if (!exists(folder, name, path))
+        return LS_OK;
+    if (t->files_count == LS_TOKENIZER_FILES_MAX)
+        return ls_error_set(error, LS_EDATA, "%.300s: a tokenizer of more than %d files", path,
+                            LS_TOKENIZER_FILES_MAX);
+    int status = ls_path_inside(path, folder, name, error);
+    return status ? status : file_put(t, path, name, false, error);
+}
 
 static int companions_put(struct ls_tokenizer *t, const char *folder, struct ls_error *error)
 {
-    char path[PATH_MAX];
+    json_t *templates = ls_chat_files(folder), *each;
+    size_t i;
     int status = LS_OK;
-    for (int i = 0; i < COMPANIONS && !status; i++) {
-        if (!exists(folder, companions[i], path))
-            continue;
-        status = ls_path_inside(path, folder, companions[i], error);
+    for (int c = 0; c < COMPANIONS && !status; c++)
+        status = companion_put(t, folder, companions[c], error);
+    json_array_foreach(templates, i, each)
+    {
         if (!status)
-            status = file_put(t, path, companions[i], false, error);
+            status = companion_put(t, folder, json_string_value(each), error);
     }
+    json_decref(templates);
     return status;
 }
 

@@ -4,7 +4,7 @@
 
 #include "interop/export_private.h"
 
-enum { GGUF_VERSION = 3, GGUF_ALIGNMENT = 32 };
+enum { GGUF_VERSION = 3, GGUF_ALIGNMENT = 32, GGUF_KEY_BYTES_MAX = 1 << 16 };
 /* Types of values. */
 enum gguf_type {
     GGUF_U32 = 4,

@@ -107,28 +107,32 @@ static json_t *template_of(const char *folder, const char *file)
     return template;
 }
 
-/* As llama.cpp's converter writes names. */
-static void template_add(json_t *templates, const char *written, json_t *template)
+#define TEMPLATE_KEY "tokenizer.chat_template"
+
+/* As llama.cpp's converter writes names: a letter beyond ASCII is one sign too. length: of
+ * written, in bytes. */
+static void template_add(json_t *templates, const char *written, size_t length, json_t *template)
 {
-    char name[128] = "";
-    for (size_t c = 0; written && written[c] && c + 1 < sizeof name; c++)
-        name[c] = isalnum((unsigned char)written[c]) ? written[c] : '_';
-    if (*name && json_is_string(template))
+    char name[GGUF_KEY_BYTES_MAX - sizeof TEMPLATE_KEY];
+    size_t count = 0;
+    for (size_t c = 0; c < length && count + 1 < sizeof name; c++)
+        if (((unsigned char)written[c] & 0xc0) != 0x80)
+            name[count++] = isalnum((unsigned char)written[c]) ? written[c] : '_';
+    name[count] = '\0';
+    if (count > 0 && json_is_string(template))
         json_object_set(templates, name, template);
 }
 
 /* additional_chat_templates/NAME.jinja beside chat_template.jinja. */
 static void templates_add(json_t *templates, const char *folder)
 {
-    json_t *files = interop_templates(folder), *each;
+    json_t *files = ls_chat_files(folder), *each;
     size_t i;
     json_array_foreach(files, i, each)
     {
         const char *file = json_string_value(each), *begin = strchr(file, '/') + 1;
         json_t *template = template_of(folder, file);
-        char name[128];
-        snprintf(name, sizeof name, "%.*s", (int)(strrchr(begin, '.') - begin), begin);
-        template_add(templates, name, template);
+        template_add(templates, begin, (size_t)(strrchr(begin, '.') - begin), template);
         json_decref(template);
     }
     json_decref(files);
@@ -150,10 +154,11 @@ static json_t *templates_of(const char *folder, const json_t *settings)
         json_object_set(templates, "default", given);
     json_array_foreach(given, i, each)
     {
-        name = json_string_value(json_object_get(each, "name"));
-        template_add(templates, name, json_object_get(each, "template"));
+        const json_t *called = json_object_get(each, "name");
+        template_add(templates, json_string_value(called), json_string_length(called),
+                     json_object_get(each, "template"));
     }
-    json_object_foreach(given, name, each) template_add(templates, name, each);
+    json_object_foreach(given, name, each) template_add(templates, name, strlen(name), each);
     return templates;
 }
 
@@ -346,13 +351,13 @@ static void templates_put(struct gguf_metadata *metadata, json_t *templates)
     const char *name;
     json_t *template, *chosen = json_incref(json_object_get(templates, "default"));
     if (chosen)
-        gguf_put_string(metadata, "tokenizer.chat_template", json_string_value(chosen));
+        gguf_put_string(metadata, TEMPLATE_KEY, json_string_value(chosen));
     json_decref(chosen);
     json_object_del(templates, "default");
     json_object_foreach(templates, name, template)
     {
-        char key[160];
-        snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
+        char key[GGUF_KEY_BYTES_MAX];
+        snprintf(key, sizeof key, TEMPLATE_KEY ".%s", name);
         gguf_put_string(metadata, key, json_string_value(template));
     }
     if (json_object_size(templates) > 0)

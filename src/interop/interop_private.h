@@ -16,10 +16,6 @@
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error);
 bool interop_exists(const char *folder, const char *name);
-/* The names of the folder's further chat templates, "additional_chat_templates/NAME.jinja", in
- * order: a list of strings, to be released. */
-#define TEMPLATES_FOLDER "additional_chat_templates"
-json_t *interop_templates(const char *folder);
 /* "\"silu\"": a value as errors show it. */
 struct interop_text {
     char text[128];

@@ -463,7 +463,7 @@ static int file_keep(const char *from, const char *to, const char *name,
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error)
 {
-    json_t *templates = interop_templates(from), *each;
+    json_t *templates = ls_chat_files(from), *each;
     size_t i;
     int status = LS_OK;
     for (const char *const *name = kept_files + !description; *name && !status; name++)

@@ -1,7 +1,6 @@
-/* Paths, lists of files, JSON that is written, and values as errors show them. */
+/* Paths, JSON that is written, and values as errors show them. */
 #include "interop/interop_private.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,29 +17,6 @@ bool interop_exists(const char *folder, const char *name)
 {
     char path[PATH_MAX];
     return ls_path_join(path, folder, name, NULL) == LS_OK && access(path, F_OK) == 0;
-}
-
-static int is_template(const struct dirent *entry)
-{
-    const char *end = strrchr(entry->d_name, '.');
-    return end && end > entry->d_name && strcmp(end, ".jinja") == 0;
-}
-
-json_t *interop_templates(const char *folder)
-{
-    char path[PATH_MAX];
-    struct dirent **entries;
-    json_t *list = json_array();
-    int count = ls_path_join(path, folder, TEMPLATES_FOLDER, NULL) == LS_OK
-                    ? scandir(path, &entries, is_template, alphasort)
-                    : -1;
-    for (int i = 0; i < count; i++) {
-        json_array_append_new(list, json_sprintf(TEMPLATES_FOLDER "/%s", entries[i]->d_name));
-        free(entries[i]);
-    }
-    if (count >= 0)
-        free(entries);
-    return list;
 }
 
 struct interop_text interop_json_text(const json_t *value)

@@ -238,12 +238,13 @@ CASE(test_the_tokenizer_lies_in_the_run)
            ls_exit_code(LS_EDATA), "spelt/tokenizer");
 }
 
-CASE(test_the_template_of_tools_lies_in_the_run)
+CASE(test_all_templates_lie_in_the_run)
 {
     expect("$L data train-tokenizer --input book.txt --vocab 300 --output talk/ && "
            "mkdir talk/additional_chat_templates && echo '{{ messages[0].content }}' > "
            "talk/chat_template.jinja && echo 'seven{{ messages[0].content }}' > "
-           "talk/additional_chat_templates/tool_use.jinja && $L data prepare --input book.txt "
+           "talk/additional_chat_templates/tool_use.jinja && echo '{{ 5 * 5 }}' > "
+           "'talk/additional_chat_templates/rag é.jinja' && $L data prepare --input book.txt "
            "--output talk/of --tokenizer talk --workers 1 && $L train $C data.train=talk/of_train "
            "data.valid=talk/of_valid train.out=talks train.steps=1",
            0, "hash");
@@ -252,6 +253,12 @@ CASE(test_the_template_of_tools_lies_in_the_run)
     expect("rm -r talk && echo '{\"messages\": [{\"role\": \"user\", \"content\": \"~\"}], "
            "\"tools\": []}' > told.jsonl && $L generate talks --chat --prompts told.jsonl",
            0, "\"prompt_tokens\":6,");
+    expect("$L generate talks --chat --prompts told.jsonl --chat-template "
+           "'talks/tokenizer/additional_chat_templates/rag é.jinja'",
+           0, "\"prompt_tokens\":2,");
+    expect("echo >> 'talks/tokenizer/additional_chat_templates/rag é.jinja' && "
+           "$L generate talks --chat --prompts told.jsonl",
+           ls_exit_code(LS_EDATA), "talks/tokenizer: the files are not those");
 }
 
 /* Its files' names are parted by a comma, and their folder may have one too. */

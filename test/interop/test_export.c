@@ -519,6 +519,11 @@ CASE_WITH(test_gguf_merges_and_ids, scratch_setup, scratch_teardown)
  * two of one name the last counts. */
 CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
 {
+/* A name longer than any buffer of a path, with a letter of two bytes, and what it becomes. */
+#define LONG_PART "0123456789012345678901234567890123456789012345678901234567890123456789"
+#define LONG      LONG_PART LONG_PART LONG_PART "é"
+#define LONG_KEY  ".chat_template." LONG_PART LONG_PART LONG_PART "_"
+
 #define KEY(length, name) BESIDE_STRING(length, "tokenizer.chat_template" name) "\10\0\0\0"
 #define NAMES                                                                                      \
     "tokenizer.chat_templates"                                                                     \
@@ -540,7 +545,7 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
     scratch_write(scratch_path(folder, "tokenizer.json"), byte_level, sizeof byte_level - 1);
     scratch_write(scratch_path(folder, "tokenizer_config.json"), list, sizeof list - 1);
-    for (int files = 0; files < 3; files++) {
+    for (int files = 0; files < 4; files++) {
         size_t bytes;
         if (files == 1)
             scratch_write(scratch_path(folder, "tokenizer_config.json"), object, sizeof object - 1);
@@ -552,11 +557,15 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
             scratch_write(scratch_path(folder, MORE_TEMPLATES "notes.txt"), "none", 4);
             scratch_write(scratch_path(folder, MORE_TEMPLATES ".jinja"), "none", 4);
         }
-        const char *name = (const char *[]){"a.gguf", "b.gguf", "c.gguf"}[files];
+        if (files == 3) {
+            scratch_write(scratch_path(folder, MORE_TEMPLATES LONG ".jinja"), "long", 4);
+        }
+        const char *name = (const char *[]){"a.gguf", "b.gguf", "c.gguf", "d.gguf"}[files];
         model_export(*state, "in", name, (struct ls_export){.format = LS_EXPORT_GGUF});
         char *data = scratch_read(scratch_path(*state, name), &bytes);
-        assert_non_null(files == 2 ? memmem(data, bytes, of_files, sizeof of_files - 1)
-                                   : memmem(data, bytes, of_list, sizeof of_list - 1));
+        assert_non_null(files == 3   ? memmem(data, bytes, LONG_KEY "\10", sizeof LONG_KEY)
+                        : files == 2 ? memmem(data, bytes, of_files, sizeof of_files - 1)
+                                     : memmem(data, bytes, of_list, sizeof of_list - 1));
         free(data);
     }
 }
