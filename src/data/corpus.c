@@ -19,7 +19,7 @@ enum {
 struct data_corpus {
     struct input {
         char *path;
-        bool jsonl; /* whatever its name */
+        enum as { BY_NAME, AS_JSONL, AS_TEXT } as; /* what is in it */
     } * inputs;
     int64_t paths_count, paths_room;
     size_t at; /* input that is open, or comes next */
@@ -38,14 +38,14 @@ struct data_corpus {
 /* ---- which files ---------------------------------------------------------------------------- */
 
 /* Takes path over. */
-static int add_path(struct data_corpus *corpus, char *path, bool jsonl, struct ls_error *error)
+static int add_path(struct data_corpus *corpus, char *path, enum as as, struct ls_error *error)
 {
     if (!ls_list_grow(&corpus->inputs, corpus->paths_count, &corpus->paths_room,
                       sizeof *corpus->inputs)) {
         free(path);
         return ls_no_memory(error, "for the list of input files");
     }
-    corpus->inputs[corpus->paths_count++] = (struct input){path, jsonl};
+    corpus->inputs[corpus->paths_count++] = (struct input){path, as};
     return LS_OK;
 }
 
@@ -64,10 +64,11 @@ struct folder {
     dev_t device;
     ino_t inode;
     int depth;
+    enum as as;
     const struct folder *above; /* NULL: given by the user */
 };
-static int add_folder(struct data_corpus *corpus, const char *path, const struct stat *about,
-                      const struct folder *above, struct ls_error *error);
+static int add_folder(struct data_corpus *corpus, const char *path, struct folder folder,
+                      struct ls_error *error);
 
 static int absent(const char *path, struct ls_error *error)
 {
@@ -79,37 +80,64 @@ static int absent(const char *path, struct ls_error *error)
     return status;
 }
 
-/* in: the folder that it lies in; NULL: given by the user, so it must be there, and jsonl:PATH says
- * what is in it. */
+/* jsonl:PATH and text:PATH say what is in it. */
+static enum as as_marked(const char **path)
+{
+    static const char *const marks[] = {[AS_JSONL] = "jsonl:", [AS_TEXT] = "text:"};
+    for (int as = AS_JSONL; as <= AS_TEXT; as++)
+        if (strncmp(*path, marks[as], strlen(marks[as])) == 0) {
+            *path += strlen(marks[as]);
+            return (enum as)as;
+        }
+    return BY_NAME;
+}
+
+/* A table would be one document of commas. */
+static int table_refuse(const char *path, struct ls_error *error)
+{
+    static const char *const endings[] = {".csv", ".csv.gz", ".csv.zst",
+                                          ".tsv", ".tsv.gz", ".tsv.zst"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ls_path_ends(path, endings[i]))
+            return ls_error_set(error, LS_EDATA,
+                                "input %.300s: a table, by its name: expected text, or JSON lines "
+                                "in a file NAME.jsonl; text:%.300s takes it as one text",
+                                path, path);
+    return LS_OK;
+}
+
+/* in: the folder that it lies in; NULL: given by the user, so it must be there, and may have a
+ * mark. */
 static int add_input(struct data_corpus *corpus, const char *path, const struct folder *in,
                      struct ls_error *error)
 {
-    static const char mark[] = "jsonl:";
     struct stat file;
-    bool jsonl = !in && strncmp(path, mark, sizeof mark - 1) == 0;
-    path += jsonl ? sizeof mark - 1 : 0;
+    enum as as = in ? in->as : as_marked(&path);
     if (stat(path, &file) != 0)
         return absent(path, error);
-    if (S_ISDIR(file.st_mode) && jsonl)
+    if (S_ISDIR(file.st_mode) && as == AS_JSONL)
         return ls_error_set(error, LS_EINVAL, "input jsonl:%.400s: expected a file, not a folder",
                             path);
     if (S_ISDIR(file.st_mode))
-        return add_folder(corpus, path, &file, in, error);
+        return add_folder(corpus, path,
+                          (struct folder){file.st_dev, file.st_ino, in ? in->depth + 1 : 0, as, in},
+                          error);
     if (in && !S_ISREG(file.st_mode))
         return LS_OK;
+    int status = as == BY_NAME ? table_refuse(path, error) : LS_OK;
+    if (status)
+        return status;
     char *copy = strdup(path);
     if (!copy)
         return ls_no_memory(error, "for the list of input files");
-    return add_path(corpus, copy, jsonl, error);
+    return add_path(corpus, copy, as, error);
 }
 
 /* Links are followed, but not one that leads back to a folder above it. */
-static int add_folder(struct data_corpus *corpus, const char *path, const struct stat *about,
-                      const struct folder *above, struct ls_error *error)
+static int add_folder(struct data_corpus *corpus, const char *path, struct folder folder,
+                      struct ls_error *error)
 {
-    const struct folder folder = {about->st_dev, about->st_ino, above ? above->depth + 1 : 0,
-                                  above};
-    for (; above; above = above->above)
+    for (const struct folder *above = folder.above; above; above = above->above)
         if (above->device == folder.device && above->inode == folder.inode)
             return LS_OK;
     if (folder.depth > FOLDERS_DEEP_MAX)
@@ -255,13 +283,15 @@ static int text_check(struct data_corpus *corpus, const char *text, size_t lengt
         return ls_error_set(error, LS_EDATA,
                             "%.300s: UTF-16: expected UTF-8: iconv -f UTF-16 -t UTF-8 converts it",
                             path);
-    if (first && is_list(text, length, key))
+    if (!first || corpus->inputs[corpus->at].as == AS_TEXT)
+        return LS_OK;
+    if (is_list(text, length, key))
         return ls_error_set(
             error, LS_EDATA,
             "%.300s: a list of JSON objects with the key \"%s\", of which all would "
             "be one document: expected a file NAME.jsonl with one object a line",
             path, key);
-    if (!first || !is_records(text, length, key))
+    if (!is_records(text, length, key))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
                         "%.300s: its lines are JSON objects with the key \"%s\", but its name does "
@@ -498,5 +528,6 @@ const char *data_corpus_path(const struct data_corpus *corpus, size_t index)
 
 bool data_corpus_is_jsonl(const struct data_corpus *corpus, size_t index)
 {
-    return corpus->inputs[index].jsonl || named_jsonl(corpus->inputs[index].path);
+    const struct input *input = &corpus->inputs[index];
+    return input->as == AS_JSONL || (input->as == BY_NAME && named_jsonl(input->path));
 }

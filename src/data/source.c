@@ -17,7 +17,7 @@ struct data_source {
     unsigned char *packed; /* zstd: [PACKED_BYTES] */
     ZSTD_inBuffer input;
     size_t frame_left; /* zstd: 0 at the end of a frame */
-    bool begun;        /* plain: some of it was read */
+    bool begun;        /* some of it was read */
 };
 
 static int open_gzip(struct data_source *source, struct ls_error *error)
@@ -43,22 +43,39 @@ static int open_zstd(struct data_source *source, struct ls_error *error)
     return LS_OK;
 }
 
-/* Their bytes are no text. */
-static int name_check(const char *path, struct ls_error *error)
+/* What begins as one of these is no text, whatever its name; a tar has its sign farther in. */
+static int signs_check(const struct data_source *source, const char *bytes, size_t count,
+                       struct ls_error *error)
 {
-    static const char *const others[] = {".parquet", ".arrow", ".zip", ".bz2", ".xz", ".tar"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (ls_path_ends(path, others[i]))
-            return ls_error_set(
-                error, LS_EDATA,
-                "%s: %s files are not read: expected text or JSON lines, plain, .gz "
-                "or .zst (tools/parquet_to_jsonl.py makes them of Parquet)",
-                path, others[i]);
+    static const struct {
+        const char *sign, *name;
+        size_t length, at;
+    } kinds[] = {
+        {"PAR1", "Parquet", 4, 0},
+        {"ARROW1", "Arrow", 6, 0},
+        {"PK\3\4", "zip", 4, 0},
+        {"1AY&SY", "bzip2", 6, 4},
+        {"\xfd"
+         "7zXZ",
+         "xz", 6, 0},
+        {"7z\xbc\xaf\x27\x1c", "7-Zip", 6, 0},
+        {"ustar", "tar", 5, 257},
+        {"%PDF-", "PDF", 5, 0},
+        {"\x93NUMPY", "numpy", 6, 0},
+        {"SQLite format 3", "SQLite", 16, 0},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (count >= kinds[i].at + kinds[i].length &&
+            memcmp(bytes + kinds[i].at, kinds[i].sign, kinds[i].length) == 0)
+            return ls_error_set(error, LS_EDATA,
+                                "%s: %s files are not read: expected text or JSON lines, plain, "
+                                ".gz or .zst (tools/parquet_to_jsonl.py makes them of Parquet)",
+                                source->path, kinds[i].name);
     return LS_OK;
 }
 
 /* Taken as they stand, the packed bytes would be text. */
-static int packed_check(const struct data_source *source, const void *bytes, size_t count,
+static int packed_check(const struct data_source *source, const char *bytes, size_t count,
                         struct ls_error *error)
 {
     static const struct {
@@ -78,9 +95,7 @@ static int packed_check(const struct data_source *source, const void *bytes, siz
 int data_source_open(const char *path, struct data_source **out, struct ls_error *error)
 {
     *out = NULL;
-    int status = name_check(path, error);
-    if (status)
-        return status;
+    int status = LS_OK;
     struct data_source *source = calloc(1, sizeof *source);
     if (!source)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
@@ -129,9 +144,7 @@ static int read_plain(struct data_source *source, void *buffer, size_t bytes, si
     if (n < 0)
         return ls_error_errno(error, errno, "%s: cannot be read", source->path);
     *got = (size_t)n;
-    bool first = !source->zstd && !source->begun;
-    source->begun = true;
-    return first ? packed_check(source, buffer, *got, error) : LS_OK;
+    return LS_OK;
 }
 
 static int read_gzip(struct data_source *source, void *buffer, size_t bytes, size_t *got,
@@ -177,10 +190,13 @@ static int read_zstd(struct data_source *source, void *buffer, size_t bytes, siz
 int data_source_read(struct data_source *source, void *buffer, size_t bytes, size_t *got,
                      struct ls_error *error)
 {
+    const bool first = !source->begun, plain = !source->gz && !source->zstd;
     *got = 0;
-    if (source->gz)
-        return read_gzip(source, buffer, bytes, got, error);
-    if (source->zstd)
-        return read_zstd(source, buffer, bytes, got, error);
-    return read_plain(source, buffer, bytes, got, error);
+    int status = source->gz     ? read_gzip(source, buffer, bytes, got, error)
+                 : source->zstd ? read_zstd(source, buffer, bytes, got, error)
+                                : read_plain(source, buffer, bytes, got, error);
+    source->begun = true;
+    if (!status && first && plain)
+        status = packed_check(source, buffer, *got, error);
+    return status || !first ? status : signs_check(source, buffer, *got, error);
 }

@@ -493,8 +493,30 @@ CASE_WITH(test_a_folder_is_no_prefix, setup, support_teardown)
     }
 }
 
+/* A table is a text alone if one says so. */
+CASE_WITH(test_tables, setup, support_teardown)
+{
+    static const char table[] = "a,b\n1,2\n";
+    char marked[320], in[320];
+    const char *inputs[] = {marked};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    refuse_input(pack_gzip("a.csv.gz", table, 0), LS_EDATA, "a.csv.gz: a table, by its name");
+    refuse_input(input("a.tsv", table), LS_EDATA, "a.tsv takes it as one text");
+    remove(support_path("in/a.csv.gz"));
+    snprintf(marked, sizeof marked, "%s/in", support_folder);
+    assert_refused(&config, LS_EDATA, "a.tsv: a table, by its name: expected text");
+    snprintf(marked, sizeof marked, "text:%s", support_path("in/a.tsv"));
+    assert_train(&config, "a,b\n1,2\n|");
+    input("b.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
+    snprintf(in, sizeof in, "text:%s/in", support_folder);
+    inputs[0] = in;
+    assert_train(&config, "a,b\n1,2\n|{\"text\":\"a\"}\n{\"text\":\"b\"}\n|");
+}
+
 CASE_WITH(test_bad_inputs, setup, support_teardown)
 {
+    char tar[264];
+    snprintf(tar, sizeof tar, "%257sustar", "a");
     refuse_input(input("empty.txt", ""), LS_EDATA, "empty corpus");
     refuse_input(support_path("in/absent"), LS_EIO, "absent: No such file");
     refuse_input(input("windows.txt", "\xff\xfe"
@@ -511,8 +533,10 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
     refuse_input(input("a.gz", "plain"), LS_EDATA, "not gzip data");
     refuse_input(input("a.zst", "plain"), LS_EDATA, "Zstandard data damaged");
     refuse_input(input("a.zst", ""), LS_EDATA, "Zstandard data truncated");
-    refuse_input(input("a.parquet", "PAR1"), LS_EDATA, "a.parquet: .parquet files are not read");
-    remove(support_path("in/a.parquet"));
+    refuse_input(input("a.parquet", "PAR1"), LS_EDATA, "a.parquet: Parquet files are not read");
+    refuse_input(input("a", "PK\3\4"), LS_EDATA, "/a: zip files are not read: expected text");
+    refuse_input(pack_gzip("a.tar.gz", tar, 0), LS_EDATA, "a.tar.gz: tar files are not read");
+    refuse_input(pack_zstd("a.pdf.zst", "%PDF-1.7", 0), LS_EDATA, "PDF files are not read");
     rename(pack_gzip("b.gz", "packed", 0), support_path("in/b.gzip"));
     refuse_input(support_path("in/b.gzip"), LS_EDATA, "b.gzip: gzip data, and its name");
     rename(pack_zstd("b.zst", "packed", 0), support_path("in/b.jsonl"));
