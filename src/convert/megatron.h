@@ -4,12 +4,15 @@
 
 #include "convert/convert_private.h"
 
+#include <lockstep/parallel.h>
+
 /* Numbers that several arguments give, for those that depend on them; 0 = unknown. */
 struct megatron {
     int64_t layers, tp, pp, cp, dp;
     int64_t batch; /* sequences of a step */
     int64_t steps; /* of the run */
     bool rampup;
+    struct ls_ramp ramp; /* in sequences; full 0: not known */
 };
 
 void megatron_model(struct convert *c);

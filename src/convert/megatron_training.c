@@ -6,20 +6,32 @@
 
 /* ---- the batch and the steps ---------------------------------------------------------------- */
 
+enum { RAMP_STEPS_MAX = 1 << 24 };
+#define SAMPLES_MAX 0x1p53
+
 static void translate_rampup(struct convert *c, struct megatron *m)
 {
     static const char *const ours[] = {"batch.rampup_start", "batch.rampup_increment",
                                        "batch.rampup_samples"};
     const struct convert_entry *entry = convert_find(c, "--rampup-batch-size");
     char one[64];
+    double value[3] = {0};
     if (!entry)
         return;
     m->rampup = true;
     for (int i = 0; i < 3; i++)
-        if (convert_element(entry, i, one, sizeof one))
+        if (convert_element(entry, i, one, sizeof one)) {
             convert_keep(c, ours[i], "--rampup-batch-size", "%s", one);
-        else
+            convert_number(one, &value[i]);
+        } else {
             convert_fail(c, "--rampup-batch-size", "expected a start, an increment and samples");
+        }
+    if (value[0] >= 1 && value[0] < (double)m->batch && value[1] >= 1 && value[1] <= SAMPLES_MAX &&
+        value[2] >= 1 && value[2] <= SAMPLES_MAX)
+        m->ramp = (struct ls_ramp){.full = m->batch,
+                                   .start = (int64_t)value[0],
+                                   .increment = (int64_t)value[1],
+                                   .samples = (int64_t)value[2]};
 }
 
 static void translate_batch(struct convert *c, struct megatron *m)
@@ -92,11 +104,30 @@ static int64_t steps_of(struct convert *c, const struct megatron *m, const char 
     return value ? value / m->batch : 0;
 }
 
+/* Megatron-LM's update_train_iters: of the run's end a partial batch goes, unless the batch still
+ * grows there. 0: not known. */
+static int64_t steps_grown(const struct megatron *m, int64_t samples)
+{
+    int64_t steps = 0, consumed = 0;
+    if (!m->ramp.full)
+        return 0;
+    for (; consumed <= m->ramp.samples && consumed <= samples; steps++) {
+        if (steps == RAMP_STEPS_MAX)
+            return 0;
+        consumed += ls_ramp_at(&m->ramp, consumed);
+    }
+    return steps + (samples > consumed ? (samples - consumed) / m->batch : 0);
+}
+
 static void translate_steps(struct convert *c, struct megatron *m)
 {
-    const char *from;
+    const char *from = "--train-samples";
+    int64_t samples = 0;
     check_counts(c);
-    m->steps = steps_of(c, m, "--train-iters", "--train-samples", "train.steps", &from);
+    if (m->rampup && convert_int(c, from, 0, &samples))
+        m->steps = steps_grown(m, samples);
+    if (!m->steps)
+        m->steps = steps_of(c, m, "--train-iters", "--train-samples", "train.steps", &from);
     if (m->steps)
         convert_keep_int(c, "train.steps", from, m->steps);
 }
@@ -109,7 +140,11 @@ static void translate_warm_up(struct convert *c, const struct megatron *m, int64
     double share, old;
     int64_t steps =
         steps_of(c, m, "--lr-warmup-iters", "--lr-warmup-samples", "optim.warmup_steps", &from);
-    if (!steps && convert_real(c, "--lr-warmup-fraction", &share)) {
+    if (!steps && m->rampup && convert_find(c, "--lr-warmup-fraction"))
+        convert_lose(c, "--lr-warmup-fraction", "train.samples",
+                     "it is a share of samples there, and the batch grows: give "
+                     "optim.warmup_steps=N and --allow-loss");
+    else if (!steps && convert_real(c, "--lr-warmup-fraction", &share)) {
         from = "--lr-warmup-fraction";
         steps = convert_share(share, decay ? decay : m->steps);
     }
@@ -174,6 +209,10 @@ static void translate_rate(struct convert *c, const struct megatron *m)
     if (!known)
         convert_fail(c, "--lr-decay-style",
                      "expected constant, linear, cosine, inverse-square-root or WSD");
+    if (m->rampup && !convert_among(style, "constant") && !convert_find(c, "--lr-decay-samples"))
+        convert_lose(c, "--lr-decay-samples", "train.samples",
+                     "--train-samples is the default there: the rate follows samples, here steps, "
+                     "and the batch grows");
     if (decay && !convert_among(style, "constant|inverse-square-root"))
         convert_keep_int(c, "optim.decay_steps", from, decay);
     translate_warm_up(c, m, decay);

@@ -579,6 +579,45 @@ CASE(test_a_run_is_counted_in_one_way)
                    "give train.steps=N and --allow-loss", NULL);
 }
 
+/* The steps of update_train_iters of Megatron-LM, while the batch grows and behind it. */
+CASE(test_samples_of_a_growing_batch)
+{
+    static const struct {
+        const char *ramp, *steps;
+        long samples;
+    } cases[] = {
+        {"16 16 3000", "  steps: 1068 ", 64000}, {"16 16 3000", "  steps: 1 ", 10},
+        {"16 16 3000", "  steps: 2 ", 16},       {"16 16 3000", "  steps: 64 ", 1030},
+        {"8 8 640", "  steps: 31 ", 640},        {"8 8 640", "  steps: 31 ", 703},
+        {"8 8 640", "  steps: 32 ", 768},        {"1 21 1", "  steps: 2 ", 100},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "--global-batch-size 64 --rampup-batch-size %s --train-samples %ld "
+                 "--lr-decay-style constant --attention-dropout 0",
+                 cases[i].ramp, cases[i].samples);
+        expect(LS_CONVERT_MEGATRON, text, &strict, cases[i].steps, NULL);
+    }
+    static const char *const rates[][2] = {
+        {"--lr-decay-style cosine", "--lr-decay-samples: --train-samples is the default there"},
+        {"--lr-decay-style constant --lr-warmup-fraction 0.1", "--lr-warmup-fraction"},
+        {"--lr-decay-style constant --lr-warmup-samples 64", "give optim.warmup_steps=N"},
+    };
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "--global-batch-size 64 --rampup-batch-size 16 16 3000 --train-samples 6400 "
+                 "--attention-dropout 0 %s",
+                 rates[i][0]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &strict, rates[i][1], NULL);
+    }
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "--global-batch-size 64 --rampup-batch-size 1 1 9000000000000000 "
+                   "--train-samples 9000000000000000 --attention-dropout 0",
+                   &strict, "give train.steps=N and --allow-loss", NULL);
+}
+
 /* ---- sources -------------------------------------------------------------------------------- */
 
 CASE(test_json)
