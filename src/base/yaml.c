@@ -11,6 +11,22 @@ int ls_yaml_fail(struct ls_yaml *yaml, struct ls_yaml_place at, const char *what
     return LS_ECONFIG;
 }
 
+int ls_yaml_about(struct ls_yaml *yaml, struct ls_yaml_place at, const char *key, const char *what)
+{
+    ls_error_set(yaml->error, LS_ECONFIG, "%s", what);
+    ls_error_about(yaml->error, key, 0);
+    ls_error_at(yaml->error, yaml->name, at.line, at.column);
+    return LS_ECONFIG;
+}
+
+int ls_yaml_refuse(struct ls_yaml *yaml, struct ls_yaml_place at, const char *key,
+                   const char *value, const char *why)
+{
+    ls_error_refuse(yaml->error, LS_ECONFIG, key, value, "expected %s", why);
+    ls_error_at(yaml->error, yaml->name, at.line, at.column);
+    return LS_ECONFIG;
+}
+
 int ls_yaml_open(struct ls_yaml *yaml, const char *name, const char *text, size_t bytes,
                  const char *wanted, struct ls_error *error)
 {
@@ -149,7 +165,7 @@ int ls_yaml_once(struct ls_yaml *yaml, struct ls_yaml_place *seen, struct ls_yam
     if (seen->line) {
         snprintf(what, sizeof what, "%s is given twice (first on line %d): remove one", name,
                  seen->line);
-        return ls_yaml_fail(yaml, at, what);
+        return ls_yaml_about(yaml, at, name, what);
     }
     *seen = at;
     return LS_OK;

@@ -55,7 +55,7 @@ static int item_value(void *user, struct ls_yaml_place at, const char *name, con
         snprintf(what, sizeof what,
                  "data.blend: unknown key %.60s: expected source, weight, epochs or from_step",
                  key);
-        return ls_yaml_fail(items->yaml, at, what);
+        return ls_yaml_about(items->yaml, at, "data.blend", what);
     }
     int status = ls_yaml_once(items->yaml, &items->seen[index], at, name);
     if (status)
@@ -63,13 +63,14 @@ static int item_value(void *user, struct ls_yaml_place at, const char *name, con
     struct ls_yaml_place value_at = ls_yaml_at(items->yaml);
     const struct fy_event *event = items->yaml->event;
     if (event->type != FYET_SCALAR || !ls_yaml_text(items->yaml, text, sizeof text))
-        return ls_yaml_fail(items->yaml, value_at, "data.blend: expected one short value here");
+        return ls_yaml_about(items->yaml, value_at, "data.blend",
+                             "data.blend: expected one short value here");
     bool quoted = event->scalar.value && fy_token_scalar_style(event->scalar.value) != FYSS_PLAIN;
     const struct ls_config_key *found = &item_keys[index];
     if (ls_config_parse(found, (char *)item + found->offset, text, quoted, why, sizeof why))
         return LS_OK;
     snprintf(what, sizeof what, "data.blend: %s = %.100s: expected %s", found->name, text, why);
-    return ls_yaml_fail(items->yaml, value_at, what);
+    return ls_yaml_about(items->yaml, value_at, "data.blend", what);
 }
 
 static int item_read(struct items *items)
@@ -77,16 +78,17 @@ static int item_read(struct items *items)
     struct ls_yaml *yaml = items->yaml;
     struct ls_yaml_place at = ls_yaml_at(yaml);
     if (yaml->event->type != FYET_MAPPING_START)
-        return ls_yaml_fail(yaml, at, "data.blend: expected {source: STORE, weight: NUMBER}");
+        return ls_yaml_about(yaml, at, "data.blend",
+                             "data.blend: expected {source: STORE, weight: NUMBER}");
     memset(items->seen, 0, sizeof items->seen);
     int status = append(items, yaml->error);
     if (!status)
         status = ls_yaml_map(yaml, "data.blend.", item_value, items);
     const struct ls_config_source *item = &items->list[items->count - 1];
     if (!status && (!item->source[0] || item->weight < 0))
-        status = ls_yaml_fail(yaml, at,
-                              item->source[0] ? "data.blend: an entry without a weight"
-                                              : "data.blend: an entry without a source");
+        status = ls_yaml_about(yaml, at, "data.blend",
+                               item->source[0] ? "data.blend: an entry without a weight"
+                                               : "data.blend: an entry without a source");
     return status;
 }
 
@@ -196,7 +198,8 @@ int config_blend_read(struct ls_yaml *yaml, const char *file, char slot[LS_CONFI
     for (int64_t i = 0; i < items.count && !status; i++)
         fits &= config_here(file, true, items.list[i].source);
     if (!status && !(fits && put_items(&items, slot)))
-        status = ls_yaml_fail(yaml, at, "data.blend: too long; put stores into one folder");
+        status = ls_yaml_about(yaml, at, "data.blend",
+                               "data.blend: too long; put stores into one folder");
     free(items.list);
     return status;
 }

@@ -60,7 +60,7 @@ static int unknown_group(struct reader *reader, struct ls_yaml_place at, const c
              ls_meant(near, "").text);
     for (size_t i = 0; i < known; i++)
         ls_string_add(what, sizeof what, i ? ", " : " ", "%s", words[i]);
-    return fail(reader, at, what);
+    return ls_yaml_about(&reader->yaml, at, name, what);
 }
 
 static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const char *name)
@@ -70,7 +70,7 @@ static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const
     char what[900];
     if (index < 0 && group_index(name) >= 0) {
         snprintf(what, sizeof what, "%s is a group: expected indented keys under it", name);
-        return fail(reader, key_at, what);
+        return ls_yaml_about(&reader->yaml, key_at, name, what);
     }
     if (index < 0)
         return unknown_key(reader, key_at, name);
@@ -85,22 +85,19 @@ static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const
         ls_config_expected(key, why, sizeof why);
         snprintf(what, sizeof what, "%s: the value is too long or holds a zero byte: expected %s",
                  name, why);
-        return fail(reader, at, what);
+        return ls_yaml_about(&reader->yaml, at, name, what);
     }
     bool null =
         plain && (strcmp(text, "") == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
     if (null && (config_is_text(key) || key->type == LS_CONFIG_BLEND))
         text[0] = '\0';
-    if (!config_parse(reader->config, key, text, !plain, why, sizeof why)) {
-        snprintf(what, sizeof what, "%s = %.200s: expected %s", name, *text ? text : "(nothing)",
-                 why);
-        return fail(reader, at, what);
-    }
+    if (!config_parse(reader->config, key, text, !plain, why, sizeof why))
+        return ls_yaml_refuse(&reader->yaml, at, name, *text ? text : "(nothing)", why);
     if (config_is_path(key) && !config_here(reader->config->path, key->type == LS_CONFIG_PATHS,
                                             config_slot(reader->config, key))) {
         snprintf(what, sizeof what, "%s: the path is longer than %d bytes", name,
                  LS_CONFIG_TEXT_BYTES - 1);
-        return fail(reader, at, what);
+        return ls_yaml_about(&reader->yaml, at, name, what);
     }
     reader->config->origin[index] = (struct ls_config_origin){at.line, at.column};
     return LS_OK;
@@ -124,7 +121,7 @@ static int no_value(struct reader *reader, int index)
     char what[200];
     snprintf(what, sizeof what, "%s: expected one value, not a list or a map%s", key->name,
              config_is_text(key) ? "; a list is a text with commas between: a,b" : "");
-    return fail(reader, ls_yaml_at(&reader->yaml), what);
+    return ls_yaml_about(&reader->yaml, ls_yaml_at(&reader->yaml), key->name, what);
 }
 
 static int read_value(void *user, struct ls_yaml_place at, const char *name, const char *key)

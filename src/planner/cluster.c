@@ -20,33 +20,42 @@ void ls_cluster_release(struct ls_cluster *cluster)
 
 /* ---- what fits together ---------------------------------------------------------------------- */
 
+/* "8 of near": a figure as errors show it. */
+struct of_link {
+    char text[2 * LS_CLUSTER_NAME_BYTES + 64];
+};
+static struct of_link of_link(const struct ls_cluster_link *link, double figure, const char *more)
+{
+    struct of_link of;
+    snprintf(of.text, sizeof of.text, "%.15g of %s%s", figure, link->name, more);
+    return of;
+}
+
 static int check_link(const struct ls_cluster *cluster, int index, struct ls_error *error)
 {
     const struct ls_cluster_link *link = &cluster->link[index];
     if (strcmp(link->name, "inter") == 0 || strcmp(link->name, "intra") == 0)
-        return ls_error_set(error, LS_ECONFIG,
-                            "links.name = %s: this is what `--what-if` calls the outermost or the "
-                            "innermost link; expected another name",
-                            link->name);
+        return ls_error_refuse(error, LS_ECONFIG, "links.name", link->name,
+                               "this is what `--what-if` calls the outermost or the innermost "
+                               "link; expected another name");
     for (int i = 0; i < index; i++)
         if (strcmp(cluster->link[i].name, link->name) == 0)
-            return ls_error_set(error, LS_ECONFIG,
-                                "links.name = %s: link %d has this name too; expected another",
-                                link->name, i + 1);
+            return ls_error_refuse(error, LS_ECONFIG, "links.name", link->name,
+                                   "link %d has this name too; expected another", i + 1);
     int64_t below = index ? cluster->link[index - 1].joins : 1;
     bool outermost = index == cluster->links - 1; /* whose last domain may not be full */
     if (link->joins < below || (index && link->joins == below) ||
         (!outermost && link->joins % below))
-        return ls_error_set(error, LS_ECONFIG,
-                            "links.joins = %lld of %s: expected %s than the %lld that %s joins%s",
-                            (long long)link->joins, link->name, index ? "more" : "no less",
-                            (long long)below, index ? cluster->link[index - 1].name : "nothing",
-                            outermost ? "" : ", and a multiple of these");
+        return ls_error_refuse(
+            error, LS_ECONFIG, "links.joins", of_link(link, (double)link->joins, "").text,
+            "expected %s than the %lld that %s joins%s", index ? "more" : "no less",
+            (long long)below, index ? cluster->link[index - 1].name : "nothing",
+            outermost ? "" : ", and a multiple of these");
     if (link->oversubscription > 1 && link->topology != LS_LINK_FAT_TREE)
-        return ls_error_set(error, LS_ECONFIG,
-                            "links.oversubscription = %g of %s: only a fat tree is "
-                            "oversubscribed; expected topology: fat-tree, or 1",
-                            link->oversubscription, link->name);
+        return ls_error_refuse(error, LS_ECONFIG, "links.oversubscription",
+                               of_link(link, link->oversubscription, "").text,
+                               "only a fat tree is oversubscribed; expected topology: fat-tree, or "
+                               "1");
     return LS_OK;
 }
 
@@ -54,10 +63,12 @@ int cluster_check(const struct ls_cluster *cluster, int *link, struct ls_error *
 {
     int64_t all = cluster->hosts * cluster->accelerators;
     *link = -1;
-    if (cluster->links == 0 && all > 1)
-        return ls_error_set(error, LS_ECONFIG,
-                            "links: there is none between %lld accelerators; expected at least one",
-                            (long long)all);
+    if (cluster->links == 0 && all > 1) {
+        ls_error_set(error, LS_ECONFIG,
+                     "links: there is none between %lld accelerators; expected at least one",
+                     (long long)all);
+        return ls_error_about(error, "links", strlen("links: "));
+    }
     for (*link = 0; *link < cluster->links; ++*link) {
         int status = check_link(cluster, *link, error);
         if (status)
@@ -65,12 +76,12 @@ int cluster_check(const struct ls_cluster *cluster, int *link, struct ls_error *
     }
     *link = cluster->links - 1;
     if (cluster->links && cluster->link[*link].joins != all)
-        return ls_error_set(error, LS_ECONFIG,
-                            "links.joins = %lld of %s, the outermost: expected all %lld "
-                            "accelerators (hosts %lld x accelerators %lld)",
-                            (long long)cluster->link[*link].joins, cluster->link[*link].name,
-                            (long long)all, (long long)cluster->hosts,
-                            (long long)cluster->accelerators);
+        return ls_error_refuse(
+            error, LS_ECONFIG, "links.joins",
+            of_link(&cluster->link[*link], (double)cluster->link[*link].joins, ", the outermost")
+                .text,
+            "expected all %lld accelerators (hosts %lld x accelerators %lld)", (long long)all,
+            (long long)cluster->hosts, (long long)cluster->accelerators);
     return LS_OK;
 }
 
@@ -136,14 +147,16 @@ int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *val
                     : -1;
     if (index < 0) {
         if (ls_config_group_index(cluster_keys(), name) >= 0)
-            return ls_error_set(error, LS_ECONFIG, "%s is a group: expected a key of it", name);
-        cluster_unknown(name, what, sizeof what);
-        return ls_error_set(error, LS_ECONFIG, "%s", what);
+            snprintf(what, sizeof what, "%s is a group: expected a key of it", name);
+        else
+            cluster_unknown(name, what, sizeof what);
+        ls_error_set(error, LS_ECONFIG, "%s", what);
+        return ls_error_about(error, name, 0);
     }
     const struct ls_config_key *key = &cluster_keys()[index];
     if (!ls_config_parse(key, cluster_slot(&changed, key, link), value, false, why, sizeof why))
-        return ls_error_set(error, LS_ECONFIG, "%.150s = %.80s: expected %s", path,
-                            *value ? value : "(nothing)", why);
+        return ls_error_refuse(error, LS_ECONFIG, path, *value ? value : "(nothing)", "expected %s",
+                               why);
     if (changed.hosts != cluster->hosts || changed.accelerators != cluster->accelerators)
         links_follow(&changed, cluster);
     status = cluster_check(&changed, &link, error);

@@ -6,9 +6,12 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/yaml.h>
 
+#include <dirent.h>
 #include <libfyaml.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WANTED "expected `key: value` lines"
 enum {
@@ -95,6 +98,12 @@ static int fail(struct reader *reader, struct ls_yaml_place at, const char *what
     return ls_yaml_fail(&reader->yaml, at, what);
 }
 
+static int fail_about(struct reader *reader, struct ls_yaml_place at, const char *key,
+                      const char *what)
+{
+    return ls_yaml_about(&reader->yaml, at, key, what);
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 static bool is_at(const struct reader *reader, enum fy_event_type type)
@@ -108,16 +117,18 @@ static int next(struct reader *reader)
 }
 
 /* The scalars of the list whose start is the current event; on success, its end. */
-static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], int most, int *count)
+static int read_cells(struct reader *reader, const char *key, char cells[][CLUSTER_NAME_BYTES],
+                      int most, int *count)
 {
     int status;
     *count = 0;
     while ((status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
         if (!is_at(reader, FYET_SCALAR) || *count == most ||
             !ls_yaml_text(&reader->yaml, cells[*count], CLUSTER_NAME_BYTES)) {
-            char what[80];
-            snprintf(what, sizeof what, "expected a list of at most %d plain values", most);
-            return fail(reader, ls_yaml_at(&reader->yaml), what);
+            char what[160];
+            snprintf(what, sizeof what, "%s: expected a list of at most %d plain values", key,
+                     most);
+            return fail_about(reader, ls_yaml_at(&reader->yaml), key, what);
         }
         ++*count;
     }
@@ -132,13 +143,13 @@ static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int i
     const struct ls_config_key *key = &cluster_keys()[index];
     struct ls_yaml_place at =
         fy_event_start_mark(reader->yaml.event) ? ls_yaml_at(&reader->yaml) : key_at;
-    char text[CLUSTER_VALUE_BYTES] = "", why[CLUSTER_VALUE_BYTES], what[900];
+    char text[CLUSTER_VALUE_BYTES] = "", why[CLUSTER_VALUE_BYTES];
     int status = ls_yaml_once(&reader->yaml, &reader->seen[index], key_at, key->name);
     bool good = is_at(reader, FYET_SCALAR) && ls_yaml_text(&reader->yaml, text, sizeof text);
     if (!status && is_at(reader, FYET_SEQUENCE_START) && key->type == LS_CONFIG_PAIR) {
         char cells[2][CLUSTER_NAME_BYTES];
         int cells_count;
-        status = read_cells(reader, cells, 2, &cells_count);
+        status = read_cells(reader, key->name, cells, 2, &cells_count);
         good = !status && cells_count == 2;
         if (good)
             snprintf(text, sizeof text, "[%s, %s]", cells[0], cells[1]);
@@ -149,12 +160,11 @@ static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int i
     if (good && ls_config_parse(key, slot, text, false, why, sizeof why))
         return LS_OK;
     ls_config_expected(key, why, sizeof why);
-    snprintf(what, sizeof what, "%s = %.150s: expected %s", key->name,
-             *text                        ? text
-             : is_at(reader, FYET_SCALAR) ? "(nothing)"
-                                          : "(not one value)",
-             why);
-    return fail(reader, at, what);
+    return ls_yaml_refuse(&reader->yaml, at, key->name,
+                          *text                        ? text
+                          : is_at(reader, FYET_SCALAR) ? "(nothing)"
+                                                       : "(not one value)",
+                          why);
 }
 
 /* Every required key of the cluster, or of the link that was read, was seen. */
@@ -167,7 +177,7 @@ static int check_required(struct reader *reader, bool of_link, struct ls_yaml_pl
             continue;
         ls_config_expected(&keys[i], why, sizeof why);
         snprintf(what, sizeof what, "%s is missing: expected %s", keys[i].name, why);
-        return fail(reader, at, what);
+        return fail_about(reader, at, keys[i].name, what);
     }
     return LS_OK;
 }
@@ -198,9 +208,10 @@ static int row_read(struct reader *reader, int which, char cells[][CLUSTER_NAME_
         good = column_read(&list->column[i], cells[i], &row.figure[i]);
     if (!good || !ls_figure_read(LS_FIGURE_SECONDS, cells[columns], &row.seconds) ||
         row.seconds <= 0 || row.seconds > SECONDS_MAX)
-        return fail(reader, at, list->wanted);
+        return fail_about(reader, at, list->name, list->wanted);
     if (reader->count[which] >= ROWS_MAX)
-        return fail(reader, ls_yaml_at(&reader->yaml), "too many measured rows: remove some");
+        return fail_about(reader, ls_yaml_at(&reader->yaml), list->name,
+                          "too many measured rows: remove some");
     if (!ls_list_grow(&reader->rows[which], reader->count[which], &reader->room[which], sizeof row))
         return ls_error_set(reader->yaml.error, LS_ENOMEM,
                             "%.200s: no memory for the measured rows", reader->yaml.name);
@@ -230,7 +241,7 @@ static int rows_sort(struct reader *reader, int which)
             continue;
         snprintf(text, sizeof text, "%s: the same is measured on line %d: remove one",
                  lists[which].name, (int)ls_min(a.line, b.line));
-        return fail(reader, a.line <= b.line ? b : a, text);
+        return fail_about(reader, a.line <= b.line ? b : a, lists[which].name, text);
     }
     return LS_OK;
 }
@@ -278,14 +289,15 @@ static int read_rows(struct reader *reader, int which)
 {
     int status = LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
-        return fail(reader, ls_yaml_at(&reader->yaml), "expected a list of measured rows");
+        return fail_about(reader, ls_yaml_at(&reader->yaml), lists[which].name,
+                          "expected a list of measured rows");
     while (!status && (status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
         char cells[CELLS_MAX][CLUSTER_NAME_BYTES];
         struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
         int count = 0;
         if (!is_at(reader, FYET_SEQUENCE_START))
-            return fail(reader, at, "expected a measured row in brackets");
-        status = read_cells(reader, cells, CELLS_MAX, &count);
+            return fail_about(reader, at, lists[which].name, "expected a measured row in brackets");
+        status = read_cells(reader, lists[which].name, cells, CELLS_MAX, &count);
         if (!status)
             status = row_read(reader, which, cells, count, at);
     }
@@ -299,12 +311,12 @@ static int read_source(struct reader *reader)
     if (is_at(reader, FYET_SCALAR))
         return LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
-        return fail(reader, ls_yaml_at(&reader->yaml),
-                    "source: expected a text, or a list of texts");
+        return fail_about(reader, ls_yaml_at(&reader->yaml), "source",
+                          "source: expected a text, or a list of texts");
     while ((status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END))
         if (!is_at(reader, FYET_SCALAR) || ++count > SOURCES_MAX)
-            return fail(reader, ls_yaml_at(&reader->yaml),
-                        "source: expected a text, or a list of texts");
+            return fail_about(reader, ls_yaml_at(&reader->yaml), "source",
+                              "source: expected a text, or a list of texts");
     return status;
 }
 
@@ -317,15 +329,15 @@ static int read_links(struct reader *reader)
     const struct ls_config_key *keys = cluster_keys();
     int status = LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
-        return fail(reader, ls_yaml_at(&reader->yaml),
-                    "links: expected a list, from the innermost link");
+        return fail_about(reader, ls_yaml_at(&reader->yaml), "links",
+                          "links: expected a list, from the innermost link");
     while (!status && (status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
         struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
         char what[80];
         snprintf(what, sizeof what, "links: expected at most %d of them, a map each",
                  (int)LS_CLUSTER_LINKS_MAX);
         if (cluster->links == LS_CLUSTER_LINKS_MAX || !is_at(reader, FYET_MAPPING_START))
-            return fail(reader, at, what);
+            return fail_about(reader, at, "links", what);
         for (size_t i = 0; keys[i].name; i++)
             if (cluster_key_is_link(&keys[i]))
                 reader->seen[i] = (struct ls_yaml_place){0, 0};
@@ -343,11 +355,11 @@ static int read_group(struct reader *reader, struct ls_yaml_place at, const char
     char what[512], prefix[LS_YAML_NAME_BYTES + 2];
     if (strcmp(name, "measured") != 0 && ls_config_group_index(cluster_keys(), name) < 0) {
         cluster_unknown(name, what, sizeof what);
-        return fail(reader, at, what);
+        return fail_about(reader, at, name, what);
     }
     if (!is_at(reader, FYET_MAPPING_START)) {
         snprintf(what, sizeof what, "%s is a group: expected indented keys under it", name);
-        return fail(reader, at, what);
+        return fail_about(reader, at, name, what);
     }
     snprintf(prefix, sizeof prefix, "%s.", name);
     return ls_yaml_map(&reader->yaml, prefix, read_value, reader);
@@ -359,7 +371,8 @@ static int read_value(void *user, struct ls_yaml_place at, const char *name, con
     int index = ls_config_key_index(cluster_keys(), name);
     /* A dot in a key would say twice which group it is in. */
     if (strchr(key, '.') || !*key)
-        return fail(reader, at, "expected a key without dots: write a group, and keys in it");
+        return fail_about(reader, at, name,
+                          "expected a key without dots: write a group, and keys in it");
     if (index >= 0)
         return read_figure(reader, at, index);
     if (strcmp(name, "source") == 0)
@@ -397,8 +410,7 @@ static int read_document(struct reader *reader)
         struct ls_yaml_place at = link >= 0               ? reader->link_at[link]
                                   : reader->links_at.line ? reader->links_at
                                                           : (struct ls_yaml_place){1, 1};
-        return ls_error_prefix(reader->yaml.error, "%.200s:%d:%d", reader->yaml.name, at.line,
-                               at.column);
+        return ls_error_at(reader->yaml.error, reader->yaml.name, at.line, at.column);
     }
     return finish_rows(reader);
 }
@@ -419,6 +431,37 @@ int ls_cluster_read_text(const char *name, const char *text, size_t bytes,
     return status;
 }
 
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* "; there are clusters/a.yaml, clusters/b.yaml": those of the word that stands for a file, or all.
+ */
+static void files_hint(const char *path, struct ls_error *error)
+{
+    const char *slash = strrchr(path, '/'), *word = slash ? slash + 1 : path;
+    char near[400] = "", all[400] = "", part[NAME_MAX + 1];
+    struct dirent **entries;
+    int count = scandir("clusters", &entries, NULL, by_bytes);
+    snprintf(part, sizeof part, "%.*s", (int)(strlen(word) - 5 * ls_path_ends(word, ".yaml")),
+             word);
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
+        if (ls_path_ends(name, ".yaml") && *part && strcasestr(name, part))
+            ls_string_add(near, sizeof near, ", ", "clusters/%s", name);
+        if (ls_path_ends(name, ".yaml"))
+            ls_string_add(all, sizeof all, ", ", "clusters/%s", name);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    if (*all)
+        ls_error_suffix(error, "; there are %s", *near ? near : all);
+    else
+        ls_error_suffix(error, "; the folder clusters/ of Lockstep's sources has some");
+}
+
 int ls_cluster_read(const char *path, struct ls_cluster *cluster, struct ls_error *error)
 {
     char *text;
@@ -426,7 +469,9 @@ int ls_cluster_read(const char *path, struct ls_cluster *cluster, struct ls_erro
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_ECONFIG, &text, &bytes, error);
     if (status)
         ls_error_prefix(error, "cluster");
-    else
+    if (status == LS_EIO && access(path, F_OK) != 0)
+        files_hint(path, error);
+    if (!status)
         status = ls_cluster_read_text(path, text, bytes, cluster, error);
     free(text);
     return status;

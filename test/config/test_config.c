@@ -273,6 +273,20 @@ CASE(test_errors_have_parts)
     assert_int_equal(load(&config, "optim: {lrr: 1}\n", &error), LS_ECONFIG);
     assert_string_equal(error.text, "run.yaml:1:9: unknown key optim.lrr; did you mean optim.lr?");
     assert_string_equal(error.key, "optim.lrr");
+    static const char *const about[][3] = {
+        {"optm: {lr: 1}\n", "optm", "unknown group optm"},
+        {"optim: {lr: x}\n", "optim.lr", "expected "},
+        {"optim: 1\n", "optim", "optim is a group"},
+        {"optim: {lr: [1]}\n", "optim.lr", "optim.lr: expected one value"},
+        {"optim: {lr: 1, lr: 1}\n", "optim.lr", "optim.lr is given twice"},
+        {"data: {blend: [1]}\n", "data.blend", "data.blend: expected {source"},
+        {"data: {blend: [{source: a, weight: x}]}\n", "data.blend", "data.blend: weight = x"},
+    };
+    for (size_t i = 0; i < sizeof about / sizeof *about; i++) {
+        assert_int_equal(load(&config, about[i][0], &error), LS_ECONFIG);
+        assert_string_equal(error.key, about[i][1]);
+        assert_ptr_equal(strstr(error.text, about[i][2]), error.text + error.reason);
+    }
     ls_config_reject(&config, LS_ECONFIG, "model.layers", &error, "expected more");
     assert_ptr_equal(strstr(error.text, "model.layers"), error.text + error.unfiled);
     ls_config_defaults(&config);

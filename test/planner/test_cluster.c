@@ -179,6 +179,31 @@ CASE(test_broken_figures_are_named)
         if (strncmp(error.text, where, strlen(where)) || !strstr(error.text, broken[i].what))
             fail_msg("`%s`: %s, expected %s ... %s", broken[i].to, error.text, where,
                      broken[i].what);
+        /* The key, if the error is about one, is its first word, or behind "unknown key ". */
+        const char *said = strchr(error.text, ' ') + 1;
+        said += 12 * !strncmp(said, "unknown key ", 12);
+        size_t length = strlen(error.key);
+        bool about = !strstr(error.text, "not YAML") && !strstr(error.text, "are not supported");
+        if (about && strncmp(said, "expected", 8) &&
+            (!length || strncmp(said, error.key, length) || !strchr(": ;", said[length])))
+            fail_msg("%s: it is said to be about \"%s\"", error.text, error.key);
+        if (about && !length && strncmp(said, "expected `key", 13))
+            fail_msg("%s: about no key", error.text);
+    }
+}
+
+/* A word in the place of a file. */
+CASE(test_files_that_there_are)
+{
+    static const char *const cases[][2] = {
+        {"h100", "; there are clusters/h100-16384-roce.yaml, clusters/h100-2048.yaml"},
+        {"none/MI300X.yaml", "; there are clusters/mi300x-1024-roce.yaml, clusters/mi300x-1024"},
+        {"none", "; there are clusters/a100-80g-1024.yaml, clusters/b200-1024.yaml, "}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_cluster cluster;
+        struct ls_error error = {0};
+        assert_int_equal(ls_cluster_read(cases[i][0], &cluster, &error), LS_EIO);
+        assert_text_contains(error.text, cases[i][1]);
     }
 }
 
@@ -424,6 +449,8 @@ CASE(test_wrong_figures_are_not_set)
                          LS_ECONFIG);
         if (!strstr(error.text, cases[i].what))
             fail_msg("%s, expected %s", error.text, cases[i].what);
+        if (*cases[i].path && !strstr(cases[i].what, "no such link"))
+            assert_non_null(strstr(error.text, *error.key ? error.key : "no key"));
         assert_memory_equal(&cluster, &before, sizeof cluster);
     }
     ls_cluster_release(&cluster);

@@ -61,6 +61,11 @@ int ls_yaml_once(struct ls_yaml *yaml, struct ls_yaml_place *seen, struct ls_yam
                  const char *name);
 /* Sets the error "NAME:LINE:COLUMN: what" and returns LS_ECONFIG. */
 int ls_yaml_fail(struct ls_yaml *yaml, struct ls_yaml_place at, const char *what);
+/* The same of what is said about a key. */
+int ls_yaml_about(struct ls_yaml *yaml, struct ls_yaml_place at, const char *key, const char *what);
+/* "NAME:LINE:COLUMN: KEY = VALUE: expected WHY", as ls_error_refuse. */
+int ls_yaml_refuse(struct ls_yaml *yaml, struct ls_yaml_place at, const char *key,
+                   const char *value, const char *why);
 
 LS_C_END
 #endif
