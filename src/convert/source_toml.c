@@ -17,8 +17,9 @@ struct buffer {
 
 struct toml {
     struct convert_entries *entries;
-    struct convert_entries tables; /* headers that were met */
-    json_t *counts;                /* of an array's name: the number of its next table */
+    json_t *names;  /* of a path: what it is (enum node) */
+    json_t *arrays; /* of an array of tables: the number of its last */
+    int texts;      /* tables within lists that were met */
     const char *name, *text;
     size_t at, bytes;
     int line, depth;
@@ -70,18 +71,50 @@ static void blanks(struct toml *t)
         t->at++;
 }
 
+static bool is_control(char c)
+{
+    return ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f;
+}
+
+static void comment(struct toml *t)
+{
+    for (; !t->status && t->at < t->bytes && t->text[t->at] != '\n' && !begins(t, "\r\n"); t->at++)
+        if (is_control(t->text[t->at]))
+            fail(t, "a control character in a comment");
+}
+
 /* Blanks, line ends and comments. */
 static void gap(struct toml *t)
 {
     for (;;) {
         blanks(t);
         if (peek(t, 0) == '#')
-            while (t->at < t->bytes && t->text[t->at] != '\n')
-                t->at++;
-        if (peek(t, 0) != '\n' && !begins(t, "\r\n"))
+            comment(t);
+        if (begins(t, "\r\n"))
+            t->at++;
+        if (peek(t, 0) != '\n')
             return;
         next(t);
     }
+}
+
+/* Text is UTF-8; a mark in front of it, as editors write it, is none of it. */
+static void check_utf8(struct toml *t)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    int line = 1;
+    for (size_t at = 0; at < t->bytes && !t->status;) {
+        utf8proc_int32_t code;
+        utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)t->text + at,
+                                                   (utf8proc_ssize_t)(t->bytes - at), &code);
+        t->line = line;
+        if (length < 1)
+            fail(t, "expected UTF-8 text");
+        line += t->text[at] == '\n';
+        at += length < 1 ? 1 : (size_t)length;
+    }
+    t->line = 1;
+    t->at = begins(t, mark) ? sizeof mark - 1 : 0;
 }
 
 static bool taken(struct toml *t, char c)
@@ -120,17 +153,27 @@ static void escape_code(struct toml *t, struct buffer *out, int digits)
     put_utf8(t, out, code);
 }
 
-/* Behind a backslash. In a text of several lines, one at a line's end swallows what is blank. */
+/* A backslash at a line's end, in a text of several lines: it swallows what is blank behind it. */
+static bool line_joined(struct toml *t)
+{
+    size_t ahead = 0;
+    while (peek(t, ahead) == ' ' || peek(t, ahead) == '\t')
+        ahead++;
+    if (peek(t, ahead) != '\n' && !(peek(t, ahead) == '\r' && peek(t, ahead + 1) == '\n'))
+        return false;
+    while (begins(t, "\r\n") || (peek(t, 0) && strchr(" \t\n", peek(t, 0))))
+        next(t);
+    return true;
+}
+
+/* Behind a backslash. */
 static void escape(struct toml *t, struct buffer *out, bool lines)
 {
-    static const char from[] = "btnfre\"\\", to[] = "\b\t\n\f\r\033\"\\";
+    static const char from[] = "btnfr\"\\", to[] = "\b\t\n\f\r\"\\";
     char c = peek(t, 0);
     const char *found = c ? strchr(from, c) : NULL;
-    if (lines && (c == '\n' || c == ' ' || c == '\t' || c == '\r')) {
-        while (isspace((unsigned char)peek(t, 0)))
-            next(t);
+    if (lines && line_joined(t))
         return;
-    }
     next(t);
     if (found)
         put(t, out, &to[found - from], 1);
@@ -157,7 +200,8 @@ static void string(struct toml *t, struct buffer *out, bool may_have_lines)
         if (t->at >= t->bytes || (c == '\n' && !lines)) {
             fail(t, "a text without its closing quote");
         } else if (lines && begins(t, three)) {
-            for (t->at += 3; peek(t, 0) == quote; t->at++) /* up to two belong to the text */
+            t->at += 3; /* up to two more belong to the text */
+            for (int more = 0; more < 2 && peek(t, 0) == quote; more++, t->at++)
                 put(t, out, &quote, 1);
             return;
         } else if (!lines && c == quote) {
@@ -166,7 +210,7 @@ static void string(struct toml *t, struct buffer *out, bool may_have_lines)
         } else if (c == '\\' && quote == '"') {
             t->at++;
             escape(t, out, lines);
-        } else if (((unsigned char)c < 0x20 && !strchr("\t\n\r", c)) || c == 0x7f || c == '\0') {
+        } else if (is_control(c) && c != '\n' && !(lines && begins(t, "\r\n"))) {
             fail(t, "a control character in a text");
         } else {
             put(t, out, &c, 1);
@@ -204,11 +248,60 @@ static void key_part(struct toml *t, char path[PATH_BYTES])
     blanks(t);
 }
 
-static void key_path(struct toml *t, char path[PATH_BYTES])
+/* ---- names ---------------------------------------------------------------------------------- */
+
+/* What a path is. Each name is given once; what is written at one place is not extended at another.
+ */
+enum node {
+    NONE,
+    VALUE,  /* or an inline table, which is closed */
+    TABLE,  /* of a header */
+    PARENT, /* of a header's table: a header of its own may follow */
+    DOTTED, /* of a.b = 1 */
+    ARRAY,  /* of [[tables]], of which each, PATH.N, is a TABLE */
+};
+
+static enum node node_of(const struct toml *t, const char *path)
 {
-    do
+    return (enum node)json_integer_value(json_object_get(t->names, path));
+}
+
+static void node_set(struct toml *t, const char *path, enum node node)
+{
+    if (!t->status && json_object_set_new_nocheck(t->names, path, json_integer(node)))
+        t->status = ls_error_set(t->error, LS_ENOMEM, "%.200s: no memory to read it", t->name);
+}
+
+/* Makes path, of an array of tables, that of its last one. */
+static void number_put(struct toml *t, char path[PATH_BYTES])
+{
+    size_t used = strlen(path), room = PATH_BYTES - used;
+    long long last = json_integer_value(json_object_get(t->arrays, path));
+    if (snprintf(path + used, room, ".%lld", last) >= (int)room)
+        fail(t, "expected a shorter key");
+}
+
+/* path is a part of a header before its last, or, in a key with dots, of that. */
+static void enter(struct toml *t, char path[PATH_BYTES], bool is_header)
+{
+    enum node node = node_of(t, path);
+    if (node == VALUE || (!is_header && (node == TABLE || node == ARRAY)))
+        fail(t, node == VALUE ? "a key that is given twice: it is no table, or a closed one"
+                              : "a table that is given twice: its header is the other place");
+    else if (node == NONE || (node == PARENT && !is_header))
+        node_set(t, path, is_header ? PARENT : DOTTED);
+    else if (node == ARRAY)
+        number_put(t, path);
+}
+
+/* A key behind what path has. */
+static void key_path(struct toml *t, char path[PATH_BYTES], bool is_header)
+{
+    key_part(t, path);
+    while (!t->status && taken(t, '.')) {
+        enter(t, path, is_header);
         key_part(t, path);
-    while (taken(t, '.'));
+    }
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -222,23 +315,63 @@ static bool is_date(const char *word)
            (digits == 2 && word[2] == ':');
 }
 
-/* Hexadecimal, octal and binary become decimal. */
-static bool other_base(char *word, size_t bytes)
+/* The digits at *c, with an underscore between two at most; false if there are none. */
+static bool digits(const char **c, const char *among)
 {
+    if (!**c || !strchr(among, **c))
+        return false;
+    while (**c && (strchr(among, **c) || (**c == '_' && (*c)[1] && strchr(among, (*c)[1]))))
+        ++*c;
+    return true;
+}
+
+/* A number, or true or false, as TOML writes it; base: of a whole number without a sign. */
+static bool is_word(const char *word, int *base)
+{
+    static const char decimal[] = "0123456789";
     static const struct {
-        char mark;
+        const char *mark, *digits;
         int base;
-    } bases[] = {{'x', 16}, {'o', 8}, {'b', 2}};
+    } bases[] = {{"0x", "0123456789abcdefABCDEF", 16}, {"0o", "01234567", 8}, {"0b", "01", 2}};
+    const char *c = word;
+    *base = 10;
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
-        if (word[0] == '0' && word[1] == bases[i].mark) {
-            char *end;
-            unsigned long long number = strtoull(word + 2, &end, bases[i].base);
-            bool good = isxdigit((unsigned char)word[2]) && !*end && number <= INT64_MAX;
-            snprintf(word, bytes, "%llu", number);
-            return good;
+        if (strncmp(word, bases[i].mark, 2) == 0) {
+            c += 2;
+            *base = bases[i].base;
+            return digits(&c, bases[i].digits) && !*c;
         }
+    c += *c == '+' || *c == '-';
+    if (strcmp(c, "inf") == 0 || strcmp(c, "nan") == 0)
+        return true;
+    if (c[0] == '0' && c[1] && strchr("_0123456789", c[1]))
+        return false;
+    bool good = digits(&c, decimal);
+    if (good && *c == '.') {
+        c++;
+        good = digits(&c, decimal);
+    }
+    if (good && (*c == 'e' || *c == 'E')) {
+        c += 1 + (c[1] == '+' || c[1] == '-');
+        good = digits(&c, decimal);
+    }
+    return good && !*c;
+}
+
+/* As other files write numbers: decimal, without underscores. */
+static bool plain_number(char *word, size_t bytes, int base)
+{
+    size_t kept = 0;
     double ignored;
-    return convert_number(word, &ignored);
+    for (size_t i = 0; word[i]; i++)
+        if (word[i] != '_')
+            word[kept++] = word[i];
+    word[kept] = '\0';
+    if (base == 10)
+        return strpbrk(word, "in") || convert_number(word, &ignored);
+    unsigned long long number = strtoull(word + 2, NULL, base);
+    snprintf(word, bytes, "%llu", number);
+    return number <= INT64_MAX;
 }
 
 /* true, a number: what stands without quotes. */
@@ -246,20 +379,20 @@ static void bare(struct toml *t, struct buffer *out, enum convert_kind *kind)
 {
     char word[80];
     size_t used = 0;
-    for (;
-         used + 1 < sizeof word && (is_bare(peek(t, 0)) || strchr("+.:", peek(t, 0))) && peek(t, 0);
-         t->at++)
-        if (peek(t, 0) != '_' || !used || !isxdigit((unsigned char)word[used - 1]) ||
-            !isxdigit((unsigned char)peek(t, 1)))
-            word[used++] = peek(t, 0);
+    int base;
+    for (; used + 1 < sizeof word; t->at++) {
+        char c = peek(t, 0);
+        if (!c || !(is_bare(c) || strchr("+.:", c)))
+            break;
+        word[used++] = c;
+    }
     word[used] = '\0';
     *kind = CONVERT_NUMBER;
     if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0)
         *kind = CONVERT_BOOL;
     else if (is_date(word))
         fail(t, "dates are not read: write it as a text, in quotes");
-    else if (strcmp(word, "inf") != 0 && strcmp(word, "+inf") != 0 && strcmp(word, "-inf") != 0 &&
-             strcmp(word, "nan") != 0 && !other_base(word, sizeof word))
+    else if (!is_word(word, &base) || !plain_number(word, sizeof word, base))
         fail(t, "expected a text in quotes, a number, true, false, [list] or {table}");
     put(t, out, word, strlen(word));
 }
@@ -292,20 +425,22 @@ static void pair(struct toml *t, const char *prefix, struct buffer *out);
 /* {a = 1, b = 2}: its keys are those of path; within a list (path NULL) they become text. */
 static bool inline_table(struct toml *t, char *path, struct buffer *out)
 {
-    bool any = false;
+    char apart[32]; /* where names of the text are kept: no key begins so */
+    snprintf(apart, sizeof apart, "\1%d", t->texts += !path);
     t->at++;
     blanks(t);
-    while (!t->status && !taken(t, '}')) {
-        if (any && !path)
+    if (taken(t, '}'))
+        return false;
+    for (bool more = true; more && !t->status;) {
+        pair(t, path ? path : apart, path ? NULL : out);
+        blanks(t);
+        more = taken(t, ',');
+        if (more && !path)
             put(t, out, " ", 1);
-        any = true;
-        pair(t, path, path ? NULL : out);
-        blanks(t);
-        if (!taken(t, ',') && peek(t, 0) != '}')
-            fail(t, "expected , or } in a table");
-        blanks(t);
     }
-    return any;
+    if (!taken(t, '}'))
+        fail(t, "expected , or } in a table, on one line");
+    return true;
 }
 
 static void value(struct toml *t, char *path, struct buffer *out, enum convert_kind *kind)
@@ -329,64 +464,50 @@ static void value(struct toml *t, char *path, struct buffer *out, enum convert_k
     t->depth--;
 }
 
-static bool is_known(const struct toml *t, const char *key)
-{
-    return convert_entries_find(t->entries, key) || convert_entries_find(&t->tables, key);
-}
-
-static void add(struct toml *t, struct convert_entries *to, const char *key, const char *text,
-                enum convert_kind kind, int line)
-{
-    struct convert_entry entry = {
-        .key = (char *)key, .text = (char *)text, .kind = kind, .line = line};
-    if (t->status)
-        return;
-    t->status = convert_entries_add(to, &entry, t->error);
-    if (t->status == LS_ECONFIG)
-        ls_error_prefix(t->error, "%.200s:%d", t->name, line);
-}
-
-/* key = value below prefix; or, where out is given, as text. */
+/* key = value below prefix; or, where out is given, as text, without prefix. */
 static void pair(struct toml *t, const char *prefix, struct buffer *out)
 {
-    char path[PATH_BYTES] = "";
+    char path[PATH_BYTES];
     struct buffer text = {0};
-    enum convert_kind kind = CONVERT_TEXT;
-    int line = t->line;
-    if (prefix)
-        snprintf(path, sizeof path, "%s", prefix);
-    key_path(t, path);
+    struct convert_entry entry = {.key = path, .kind = CONVERT_TEXT, .line = t->line};
+    snprintf(path, sizeof path, "%s", prefix);
+    key_path(t, path, false);
     if (!taken(t, '='))
         fail(t, "expected = behind the key");
+    if (node_of(t, path) != NONE)
+        fail(t, "a key that is given twice");
+    node_set(t, path, VALUE);
     blanks(t);
+    bool table = peek(t, 0) == '{';
     if (out) {
-        put(t, out, path, strlen(path));
+        put(t, out, path + strlen(prefix) + 1, strlen(path) - strlen(prefix) - 1);
         put(t, out, "=", 1);
-        value(t, NULL, out, &kind);
+        value(t, NULL, out, &entry.kind);
         return;
     }
-    if (is_known(t, path))
-        fail(t, "a key that is given twice");
-    bool table = peek(t, 0) == '{';
-    value(t, path, &text, &kind);
-    if (!table || kind == CONVERT_EMPTY)
-        add(t, t->entries, path, text.text, kind, line);
+    value(t, path, &text, &entry.kind);
+    entry.text = text.text;
+    if (!t->status && (!table || entry.kind == CONVERT_EMPTY)) {
+        t->status = convert_entries_add(t->entries, &entry, t->error);
+        if (t->status == LS_ECONFIG)
+            ls_error_at(t->error, t->name, entry.line, 0);
+    }
     free(text.text);
 }
 
-/* Behind the name of an array in path: the number of its next table. */
-static void number_put(struct toml *t, char path[PATH_BYTES])
+/* [[path]]: path becomes that of another table of the array. */
+static void table_add(struct toml *t, char path[PATH_BYTES])
 {
-    size_t used = strlen(path), room = PATH_BYTES - used;
-    json_t *count = json_object_get(t->counts, path);
-    json_int_t next = json_integer_value(count);
-    if (!count && json_object_set_new_nocheck(t->counts, path, count = json_integer(0)))
+    json_t *last = json_object_get(t->arrays, path);
+    enum node node = node_of(t, path);
+    if (node != NONE && node != ARRAY)
+        fail(t, "a table that is given twice, once as [[an array]]");
+    if (!last && json_object_set_new_nocheck(t->arrays, path, json_integer(0)))
         t->status = ls_error_set(t->error, LS_ENOMEM, "%.200s: no memory to read it", t->name);
-    do
-        if (snprintf(path + used, room, ".%lld", (long long)next++) >= (int)room)
-            fail(t, "expected a shorter key");
-    while (!t->status && is_known(t, path));
-    json_integer_set(count, next);
+    if (last)
+        json_integer_set(last, json_integer_value(last) + 1);
+    node_set(t, path, ARRAY);
+    number_put(t, path);
 }
 
 /* [table] or [[array of tables]]: the path of what follows. */
@@ -395,14 +516,15 @@ static void header(struct toml *t, char path[PATH_BYTES])
     bool many = begins(t, "[[");
     t->at += many ? 2 : 1;
     path[0] = '\0';
-    key_path(t, path);
+    key_path(t, path, true);
     if (!taken(t, ']') || (many && !taken(t, ']')))
         fail(t, "expected ] behind a table's name");
+    enum node node = node_of(t, path);
     if (many)
-        number_put(t, path);
-    else if (is_known(t, path))
+        table_add(t, path);
+    else if (node != NONE && node != PARENT)
         fail(t, "a table that is given twice");
-    add(t, &t->tables, path, "", CONVERT_EMPTY, t->line);
+    node_set(t, path, TABLE);
 }
 
 int convert_toml_read(struct convert_entries *entries, const char *name, const char *text,
@@ -416,8 +538,10 @@ int convert_toml_read(struct convert_entries *entries, const char *name, const c
                      .bytes = bytes,
                      .line = 1,
                      .error = error,
-                     .counts = json_object()};
+                     .names = json_object(),
+                     .arrays = json_object()};
     char path[PATH_BYTES] = "";
+    check_utf8(&t);
     for (gap(&t); !t.status && t.at < t.bytes; gap(&t)) {
         if (peek(&t, 0) == '[')
             header(&t, path);
@@ -427,7 +551,7 @@ int convert_toml_read(struct convert_entries *entries, const char *name, const c
         if (peek(&t, 0) != '#' && peek(&t, 0) != '\n' && !begins(&t, "\r\n") && t.at < t.bytes)
             fail(&t, "expected the end of the line");
     }
-    convert_entries_release(&t.tables);
-    json_decref(t.counts);
+    json_decref(t.names);
+    json_decref(t.arrays);
     return t.status;
 }

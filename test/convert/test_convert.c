@@ -648,11 +648,12 @@ CASE(test_toml)
                                "g = {h = true, i = {j = -0x10}}\n"
                                "s = \"\"\"\nline\\\n   two\\u00e9\"\"\"\n"
                                "l = '''it's'''\n"
-                               "[[m]]\nn = 1\n[[m]]\nn = 2e3\n";
+                               "[[m]]\nn = 1\n[[m]]\nn = 2e3\n[m.o]\np.q = +1\np.r = 2\n"
+                               "[u.v]\n[u]\nv2 = \"\"\"\"\"\"\n";
     static const char *const values[][2] = {
-        {"a", "1000"},     {"b.c d.e", "raw \\n"}, {"t.f", "1 2.5 y z"},
-        {"t.g.h", "true"}, {"t.g.i.j", ""},        {"t.s", "linetwo\xc3\xa9"},
-        {"t.l", "it's"},   {"m.0.n", "1"},         {"m.1.n", "2e3"},
+        {"a", "1000"},    {"b.c d.e", "raw \\n"},     {"t.f", "1 2.5 y z"}, {"t.g.h", "true"},
+        {"t.g.i.j", ""},  {"t.s", "linetwo\xc3\xa9"}, {"t.l", "it's"},      {"m.0.n", "1"},
+        {"m.1.n", "2e3"}, {"m.1.o.p.q", "+1"},        {"m.1.o.p.r", "2"},   {"u.v2", ""},
     };
     assert_int_equal(convert_toml_read(&entries, "file", text, strlen(text), &strict, &error),
                      LS_ECONFIG); /* no sign before 0x */
@@ -728,6 +729,30 @@ CASE(test_toml_is_refused_with_its_line)
         {"a = 1 2", "expected the end of the line"},
         {"= 1", "expected a key"},
         {"a = 1__0", "expected a text in quotes"},
+        {"a = 01", "expected a text in quotes"},
+        {"a = .5", "expected a text in quotes"},
+        {"a = 5.", "expected a text in quotes"},
+        {"a = 1e_5", "expected a text in quotes"},
+        {"a = 1_e5", "expected a text in quotes"},
+        {"a = 0x_1", "expected a text in quotes"},
+        {"a = \"\\e\"", "an unknown escape"},
+        {"a = \"\"\"x \\ y\"\"\"", "an unknown escape"},
+        {"a = \"\"\"x\"\"\"\"\"\"", "expected the end of the line"},
+        {"a = \"x\ry\"", "a control character in a text"},
+        {"a = 1 # x\ry", "a control character in a comment"},
+        {"a = 1\n# \xff", "file:2: expected UTF-8 text"},
+        {"a = {b = 1,}", "expected a key"},
+        {"a = {b = 1\n}", "expected , or } in a table, on one line"},
+        {"a = [{b = 1, b = 2}]", "a key that is given twice"},
+        {"a = {b = 1}\na.c = 2", "file:2: a key that is given twice: it is no table"},
+        {"a = 1\n[a.b]", "file:2: a key that is given twice: it is no table"},
+        {"a.b = 1\n[a]", "file:2: a table that is given twice"},
+        {"a.b = 1\na = 2", "file:2: a key that is given twice"},
+        {"[a.b]\n[a]\nb = 1", "file:3: a key that is given twice"},
+        {"[a.b.c]\n[a]\nb.c.d = 1", "file:3: a table that is given twice: its header is"},
+        {"[[a]]\n[a]", "file:2: a table that is given twice"},
+        {"a = []\n[[a]]", "file:2: a table that is given twice, once as [[an array]]"},
+        {"[[a]]\n[a.b]\n[a.b]", "file:3: a table that is given twice"},
         {"a = [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]", "fewer levels"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
