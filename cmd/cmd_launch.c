@@ -75,19 +75,6 @@ static int outside_check(struct ls_error *error)
     return LS_OK;
 }
 
-/* What `train` gets. Open MPI gives the first rank a terminal of its own, so the launcher has to
- * say that a line that is updated in place would end in a file. */
-static void words_take(struct ls_launch *launch, const struct cmd_args *args)
-{
-    static const char *words[CMD_WORDS_MAX + 1];
-    bool plain =
-        launch->config->log.progress != LS_CONFIG_OFF && !cmd_terminal_renews(STDOUT_FILENO);
-    memcpy(words, args->word, sizeof args->word);
-    words[args->words] = "log.progress=plain";
-    launch->words = words;
-    launch->count = args->words + plain;
-}
-
 int cmd_launch(const struct cmd_args *args, struct ls_error *error)
 {
     enum { RANKS_MAX = 65536 };
@@ -96,6 +83,8 @@ int cmd_launch(const struct cmd_args *args, struct ls_error *error)
     char program[PATH_MAX] = "";
     struct ls_launch launch = {.program = program,
                                .config = &config,
+                               .words = args->word,
+                               .count = args->words,
                                .hosts = cmd_args_value(args, "--hosts"),
                                .log = &log,
                                .asked = &asked};
@@ -117,7 +106,6 @@ int cmd_launch(const struct cmd_args *args, struct ls_error *error)
         status = ls_error_set(error, LS_EIO, "/proc/self/exe cannot be read: is /proc mounted?");
     if (status)
         return status;
-    words_take(&launch, args);
     signals_catch();
     status = ls_launch(&launch, &code, error);
     return status ? status : code;
