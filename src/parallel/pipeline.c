@@ -1,4 +1,6 @@
 /* The runtime of pipeline schedules: a rank's list, front to back. */
+#include "parallel/schedule_private.h"
+
 #include <lockstep/parallel/pipeline.h>
 
 #include <stdio.h>
@@ -189,15 +191,6 @@ static int wait_timed(struct ls_pipeline *pipeline, struct ls_request *request,
     return status;
 }
 
-/* The stage whose result the action reads, -1: none. */
-static int source_of(const struct ls_pipeline *pipeline, struct ls_action action)
-{
-    if (action.kind == LS_ACTION_F)
-        return action.stage - 1;
-    bool reads = action.kind != LS_ACTION_W && action.stage + 1 < pipeline->schedule->stages;
-    return reads ? action.stage + 1 : -1;
-}
-
 static int direction_of(struct ls_action action)
 {
     return action.kind == LS_ACTION_F ? FORWARDS : BACKWARDS;
@@ -213,7 +206,7 @@ static int post_receive(struct ls_pipeline *pipeline, const struct ls_pipeline_o
     if (index >= count)
         return LS_OK;
     struct ls_action action = actions[index];
-    int from = source_of(pipeline, action), direction = direction_of(action);
+    int from = parallel_source(schedule, action), direction = direction_of(action);
     if (from < 0 || schedule->stage_rank[from] == pipeline->rank)
         return LS_OK;
     int chunk = schedule->stage_chunk[action.stage];
@@ -304,14 +297,6 @@ static struct ls_pipeline_task task_of(const struct ls_pipeline *pipeline, struc
     return task;
 }
 
-/* The stage that gets the action's result, -1: none. */
-static int target_of(const struct ls_pipeline *pipeline, struct ls_action action)
-{
-    if (action.kind == LS_ACTION_F)
-        return action.stage + 1 < pipeline->schedule->stages ? action.stage + 1 : -1;
-    return action.kind == LS_ACTION_W ? -1 : action.stage - 1;
-}
-
 static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
                       int64_t index, struct ls_action action, struct ls_error *error)
 {
@@ -329,7 +314,7 @@ static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops
     if (status == LS_OK && (action.kind == LS_ACTION_I || action.kind == LS_ACTION_B))
         status = end_activation(pipeline, pipeline->sent[at], error);
     const void *result = NULL;
-    int to = target_of(pipeline, action);
+    int to = parallel_target(schedule, action);
     double begin = ls_now_s();
     if (status == LS_OK)
         status = ops->compute(ops->user, &task, to >= 0 ? &result : NULL, error);

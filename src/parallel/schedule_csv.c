@@ -107,12 +107,11 @@ static int read_action(struct reader *reader, struct piece text)
         return bad_cell(reader, text);
     if (is_derived(word))
         return LS_OK;
-    const char *kind = word.bytes == 1 ? memchr("FIWB", word.text[0], 4) : NULL;
+    static const char order[] = "FIWB"; /* enum ls_action_kind */
+    const char *kind = word.bytes == 1 ? memchr(order, word.text[0], 4) : NULL;
     if (!kind || !numbered)
         return bad_cell(reader, text);
-    static const char order[] = "FIWB"; /* enum ls_action_kind */
-    parallel_builder_add(&reader->builder,
-                         (enum ls_action_kind)(strchr(order, word.text[0]) - order), (int)stage,
+    parallel_builder_add(&reader->builder, (enum ls_action_kind)(kind - order), (int)stage,
                          micro_batch, reader->cell);
     reader->stage_max = (int)ls_max(reader->stage_max, stage);
     reader->micro_batch_max = (int32_t)ls_max(reader->micro_batch_max, micro_batch);

@@ -43,6 +43,22 @@ static inline int32_t parallel_position(const struct parallel_index *index,
     return index->position[part][stage * schedule->micro_batches + micro_batch];
 }
 
+/* The stage whose result the action reads, -1: none. */
+static inline int parallel_source(const struct ls_schedule *schedule, struct ls_action action)
+{
+    if (action.kind == LS_ACTION_F)
+        return action.stage - 1;
+    bool reads = action.kind != LS_ACTION_W && action.stage + 1 < schedule->stages;
+    return reads ? action.stage + 1 : -1;
+}
+/* The stage that gets the action's result, -1: none. */
+static inline int parallel_target(const struct ls_schedule *schedule, struct ls_action action)
+{
+    if (action.kind == LS_ACTION_F)
+        return action.stage + 1 < schedule->stages ? action.stage + 1 : -1;
+    return action.kind == LS_ACTION_W ? -1 : action.stage - 1;
+}
+
 /* Carries the table out with the runtime's waits. each is called for every action, in the order of
  * each rank's list; NULL is allowed. LS_ELAYOUT with the circle where it does not end. */
 struct parallel_visit {

@@ -53,24 +53,6 @@ double parallel_action_cost(const struct ls_schedule_costs *costs, struct ls_act
     }
 }
 
-/* The stage that gets the action's result, -1: none. */
-static int target_of(const struct ls_schedule *schedule, struct ls_action action)
-{
-    if (action.kind == LS_ACTION_F)
-        return action.stage + 1 < schedule->stages ? action.stage + 1 : -1;
-    return action.kind == LS_ACTION_W ? -1 : action.stage - 1;
-}
-
-/* The stage whose result the action reads, -1: none. */
-static int source_of(const struct ls_schedule *schedule, struct ls_action action)
-{
-    if (action.kind == LS_ACTION_F)
-        return action.stage - 1;
-    if (action.kind == LS_ACTION_W || action.stage + 1 == schedule->stages)
-        return -1;
-    return action.stage + 1;
-}
-
 static enum parallel_part part_of(struct ls_action action)
 {
     return action.kind == LS_ACTION_F ? PARALLEL_FORWARD : PARALLEL_INPUT;
@@ -78,7 +60,7 @@ static enum parallel_part part_of(struct ls_action action)
 
 static bool sends(const struct ls_schedule *schedule, int rank, struct ls_action action)
 {
-    int to = target_of(schedule, action);
+    int to = parallel_target(schedule, action);
     return to >= 0 && schedule->stage_rank[to] != rank;
 }
 
@@ -102,7 +84,7 @@ static void receives_post(struct walk *walk, int rank, int32_t count)
     struct walker *walker = &walk->rank[rank];
     for (; walker->posted <= walker->at + 1 && walker->posted < count; walker->posted++) {
         const struct ls_action action = *action_at(walk, rank, walker->posted);
-        int from = source_of(schedule, action), to = target_of(schedule, action);
+        int from = parallel_source(schedule, action), to = parallel_target(schedule, action);
         const struct turn turn = {
             .action = action,
             .input = from >= 0 ? meeting_of(schedule, action, from) : -1,
@@ -177,11 +159,11 @@ static struct ls_action awaited(const struct walk *walk, int rank, bool *for_buf
     const struct turn *turn = &walk->rank[rank].turn[walk->rank[rank].at & 1];
     struct ls_action action = turn->action;
     const enum parallel_part part = part_of(action);
-    int stage = source_of(schedule, action);
+    int stage = parallel_source(schedule, action);
     *for_buffer = walk->executor.players[rank].meeting != turn->input;
     if (*for_buffer) {
         action = *action_at(walk, rank, walk->rank[rank].oldest[part]);
-        stage = target_of(schedule, action);
+        stage = parallel_target(schedule, action);
     }
     return *action_at(walk, schedule->stage_rank[stage],
                       parallel_position(walk->index, schedule, part, stage, action.micro_batch));
