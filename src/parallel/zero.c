@@ -6,11 +6,6 @@
 
 /* ---- buffers -------------------------------------------------------------------------------- */
 
-static size_t act_bytes(const struct ls_zero *zero, int kind)
-{
-    return kind == ZERO_MATRIX ? ls_dtype_bytes(zero->options.act) : sizeof(float);
-}
-
 /* Units of one size share slots. Where working copies are elsewhere a slot is only staging, and all
  * units share them. Returns the number of classes. */
 static int units_classify(struct ls_zero *zero)
@@ -40,7 +35,7 @@ static void slot_take(struct ls_zero *zero, int size_class, struct ls_arena *are
     for (int u = 0; u < zero->options.params->unit_count; u++) {
         const struct zero_unit *unit = &zero->units[u];
         for (int kind = 0; kind < 2 && unit->size_class == size_class; kind++) {
-            size_t bytes = (size_t)unit->elements[kind] * act_bytes(zero, kind);
+            size_t bytes = (size_t)unit->elements[kind] * zero_kind_bytes(zero, kind);
             if (bytes > whole[kind])
                 whole[kind] = bytes;
             if (unit->staging_bytes[kind] > staging[kind])
@@ -89,7 +84,7 @@ static void parameters_borrow(struct ls_zero *zero, const struct ls_zero *lender
 
 static int parameters_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
-    size_t start = arena->used, bytes = act_bytes(zero, ZERO_MATRIX);
+    size_t start = arena->used, bytes = zero_kind_bytes(zero, ZERO_MATRIX);
     if (zero->options.lender) {
         parameters_borrow(zero, zero->options.lender);
         return LS_OK;
@@ -108,11 +103,12 @@ static int parameters_take(struct ls_zero *zero, struct ls_arena *arena, struct 
         zero->send = ls_arena_take(arena, (size_t)zero->send_elements * bytes);
     for (int kind = 0; kind < 2; kind++) {
         if (whole_copies)
-            zero->working[kind] =
-                ls_arena_take(arena, (size_t)zero->kind_elements[kind] * act_bytes(zero, kind));
+            zero->working[kind] = ls_arena_take(arena, (size_t)zero->kind_elements[kind] *
+                                                           zero_kind_bytes(zero, kind));
         if (zero->kept[kind].packed > 0)
-            zero->kept_store[kind] = ls_arena_take(
-                arena, (size_t)(zero->kept[kind].packed * zero->ranks) * act_bytes(zero, kind));
+            zero->kept_store[kind] =
+                ls_arena_take(arena, (size_t)(zero->kept[kind].packed * zero->ranks) *
+                                         zero_kind_bytes(zero, kind));
     }
     zero->sizes.parameters = arena->used - start;
     return status;
@@ -315,8 +311,9 @@ size_t ls_zero_unit_bytes(const struct ls_zero *zero, int u, bool first)
     if (!zero->cut || (zero->keeps_whole && !first))
         return 0;
     for (int kind = 0; kind < 2; kind++)
-        bytes += unit->staging_bytes[kind] +
-                 (zero->keeps_whole ? 0 : (size_t)unit->elements[kind] * act_bytes(zero, kind));
+        bytes +=
+            unit->staging_bytes[kind] +
+            (zero->keeps_whole ? 0 : (size_t)unit->elements[kind] * zero_kind_bytes(zero, kind));
     return bytes;
 }
 
@@ -367,7 +364,7 @@ void *ls_zero_compute(struct ls_zero *zero, int tensor)
     const struct ls_param *param = &zero->options.params->list[tensor];
     const struct zero_unit *unit = &zero->units[param->unit];
     const struct ls_zero_slice *slice = &zero->slices[tensor];
-    size_t bytes = act_bytes(zero, ZERO_MATRIX);
+    size_t bytes = zero_kind_bytes(zero, ZERO_MATRIX);
     if (!zero->copies || ls_zero_compute_away(zero, tensor))
         return NULL;
     if (!param->matrix)

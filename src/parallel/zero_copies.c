@@ -4,15 +4,11 @@
 
 #include <stdlib.h>
 
-static size_t act_bytes(const struct ls_zero *zero)
-{
-    return ls_dtype_bytes(zero->options.act);
-}
-
 static struct ls_swap_block block_of(const struct ls_zero *zero, int u)
 {
     const struct zero_unit *unit = &zero->units[u];
-    return (struct ls_swap_block){u, unit->place, (size_t)unit->copy_elements * act_bytes(zero)};
+    return (struct ls_swap_block){u, unit->place,
+                                  (size_t)unit->copy_elements * zero_kind_bytes(zero, ZERO_MATRIX)};
 }
 
 /* The unit's matrices, or this rank's shard of those that are gathered. */
@@ -49,7 +45,7 @@ int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
     }
     zero->kept_near = near;
     near += zero->kept[ZERO_MATRIX].packed;
-    zero->compute = ls_arena_take(arena, (size_t)near * act_bytes(zero));
+    zero->compute = ls_arena_take(arena, (size_t)near * zero_kind_bytes(zero, ZERO_MATRIX));
     if (largest == 0)
         return LS_OK;
     zero->copies_swap = calloc(1, sizeof *zero->copies_swap);
@@ -81,7 +77,7 @@ void zero_copies_release(struct ls_zero *zero)
 unsigned char *zero_copy_at(const struct ls_zero *zero, const struct zero_unit *unit, int64_t shard)
 {
     const struct zero_parcel *kept = &zero->kept[ZERO_MATRIX];
-    size_t bytes = act_bytes(zero);
+    size_t bytes = zero_kind_bytes(zero, ZERO_MATRIX);
     if (kept->packed > 0 && shard >= kept->packed_shard)
         return zero->compute + (size_t)(zero->kept_near + shard - kept->packed_shard) * bytes;
     size_t at = (size_t)(shard - unit->copy_begin) * bytes;

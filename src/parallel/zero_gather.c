@@ -2,20 +2,10 @@
  * follows from the calls alone, never from what has arrived: so it is the same on all ranks. */
 #include "parallel/zero_private.h"
 
-static size_t kind_bytes(const struct ls_zero *zero, int kind)
-{
-    return kind == ZERO_MATRIX ? ls_dtype_bytes(zero->options.act) : sizeof(float);
-}
-
-static enum ls_dtype kind_dtype(const struct ls_zero *zero, int kind)
-{
-    return kind == ZERO_MATRIX ? zero->options.act : LS_F32;
-}
-
 static unsigned char *whole_of(struct ls_zero *zero, const struct zero_unit *unit, int kind)
 {
     if (zero->keeps_whole)
-        return zero->working[kind] + (size_t)unit->base[kind] * kind_bytes(zero, kind);
+        return zero->working[kind] + (size_t)unit->base[kind] * zero_kind_bytes(zero, kind);
     return zero->slots[unit->slot].whole[kind];
 }
 
@@ -31,7 +21,7 @@ static const void *shard_of(const struct ls_zero *zero, const struct zero_unit *
 static const void *packed_of(const struct ls_zero *zero, const struct zero_unit *unit, int kind)
 {
     if (kind == ZERO_MATRIX && zero->send)
-        return zero->send + (size_t)unit->send_base * kind_bytes(zero, kind);
+        return zero->send + (size_t)unit->send_base * zero_kind_bytes(zero, kind);
     return shard_of(zero, unit, kind, unit->moved[kind].packed_shard);
 }
 
@@ -58,7 +48,7 @@ static int kind_start(struct ls_zero *zero, struct zero_unit *unit, struct zero_
                       int kind, struct ls_error *error)
 {
     const struct zero_parcel *parcel = &unit->moved[kind];
-    size_t bytes = kind_bytes(zero, kind);
+    size_t bytes = zero_kind_bytes(zero, kind);
     unsigned char *whole = whole_of(zero, unit, kind);
     int status = LS_OK;
     for (int i = 0; i < parcel->direct && !status; i++) {
@@ -70,14 +60,14 @@ static int kind_start(struct ls_zero *zero, struct zero_unit *unit, struct zero_
                                 : shard_of(zero, unit, kind, piece->shard);
         zero_label(zero, parcel, i);
         status = ls_all_gather_start(zero->options.shard, input, output, piece->chunk,
-                                     kind_dtype(zero, kind), &slot->request[slot->pending++],
+                                     zero_kind_dtype(zero, kind), &slot->request[slot->pending++],
                                      LS_HERE, error);
     }
     zero_label(zero, parcel, parcel->direct);
     if (!status && parcel->packed > 0)
-        status = ls_all_gather_start(zero->options.shard, packed_of(zero, unit, kind),
-                                     slot->staging[kind], parcel->packed, kind_dtype(zero, kind),
-                                     &slot->request[slot->pending++], LS_HERE, error);
+        status = ls_all_gather_start(
+            zero->options.shard, packed_of(zero, unit, kind), slot->staging[kind], parcel->packed,
+            zero_kind_dtype(zero, kind), &slot->request[slot->pending++], LS_HERE, error);
     return status;
 }
 
@@ -124,7 +114,7 @@ static int gather_finish(struct ls_zero *zero, struct ls_ops *ops, struct zero_s
     slot->pending = 0;
     for (int kind = 0; kind < 2; kind++) {
         unsigned char *whole = whole_of(zero, unit, kind);
-        size_t bytes = kind_bytes(zero, kind);
+        size_t bytes = zero_kind_bytes(zero, kind);
         const struct zero_parcel *moved = &unit->moved[kind], *kept = &unit->kept[kind];
         for (int i = moved->direct; i < moved->count; i++)
             piece_unpack(ops, &moved->pieces[i], moved->pieces[i].shard - moved->packed_shard,
@@ -261,7 +251,7 @@ int zero_gather_end(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_e
                                       : LS_OK;
 }
 
-int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
+int ls_zero_settle(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
 {
     int status = kept_wait(zero, error);
     struct zero_slot *oldest;
@@ -342,7 +332,7 @@ static int kept_start(struct ls_zero *zero, struct ls_error *error)
         if (kept->packed > 0)
             status = ls_all_gather_start(
                 zero->options.shard, shard_of(zero, zero->units, kind, kept->packed_shard),
-                zero->kept_store[kind], kept->packed, kind_dtype(zero, kind),
+                zero->kept_store[kind], kept->packed, zero_kind_dtype(zero, kind),
                 &zero->kept_request[kind], LS_HERE, error);
     }
     return status;
@@ -350,7 +340,7 @@ static int kept_start(struct ls_zero *zero, struct ls_error *error)
 
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
 {
-    int status = zero_gathers_end(zero, ops, error);
+    int status = ls_zero_settle(zero, ops, error);
     if (!status)
         status = zero_copies_close(zero, error);
     for (int u = 0; u < zero->options.params->unit_count; u++)
@@ -372,10 +362,4 @@ int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *e
     if (!status && zero->ahead)
         status = units_start_ahead(zero, error);
     return status;
-}
-
-int ls_zero_settle(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
-{
-    int status = zero_gathers_end(zero, ops, error);
-    return status ? status : kept_wait(zero, error);
 }

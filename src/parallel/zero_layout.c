@@ -321,7 +321,6 @@ static void cut_layout(struct ls_zero *zero)
     for (int r = 0; r < zero->options.params->region_count; r++)
         region_layout(&at, r);
     zero->region_shard_elements = ls_round_up(at.shard, ZERO_ALIGN);
-    size_t act = ls_dtype_bytes(zero->options.act);
     for (int u = 0; u < zero->options.params->unit_count; u++) {
         struct zero_unit *unit = &zero->units[u];
         unit->send_base = zero->send_elements;
@@ -329,8 +328,8 @@ static void cut_layout(struct ls_zero *zero)
             ls_round_up(zero->send_elements + unit->moved[ZERO_MATRIX].packed, ZERO_ALIGN);
         for (int kind = 0; kind < 2; kind++) {
             const struct zero_parcel *parcel = &unit->moved[kind];
-            size_t bytes = kind == ZERO_MATRIX ? act : sizeof(float);
-            unit->staging_bytes[kind] = (size_t)(parcel->packed * zero->ranks) * bytes;
+            unit->staging_bytes[kind] =
+                (size_t)(parcel->packed * zero->ranks) * zero_kind_bytes(zero, kind);
             unit->operations += parcel->direct + (parcel->packed > 0);
         }
     }

@@ -214,14 +214,21 @@ static inline struct ls_gradient_place zero_gradient_of(const struct ls_param *p
     return param->frozen ? none : param->gradient;
 }
 
+static inline enum ls_dtype zero_kind_dtype(const struct ls_zero *zero, int kind)
+{
+    return kind == ZERO_MATRIX ? zero->options.act : LS_F32;
+}
+static inline size_t zero_kind_bytes(const struct ls_zero *zero, int kind)
+{
+    return ls_dtype_bytes(zero_kind_dtype(zero, kind));
+}
+
 /* What the operations that follow on `shard` move. */
 void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece);
 
 /* zero_gather.c */
 /* The unit's gather, if one is under way, has ended. */
 int zero_gather_end(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_error *error);
-/* Nothing is gathered from masters any more: they may be written. */
-int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 
 /* zero_copies.c */
 /* Takes room for the copies of `compute`. */

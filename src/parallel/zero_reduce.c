@@ -546,7 +546,7 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
     if (!status)
         status = zero_sums_settle(zero, error);
     if (!status)
-        status = zero_gathers_end(zero, ops, error);
+        status = ls_zero_settle(zero, ops, error);
     if (wait_s)
         *wait_s += zero->wait_s;
     zero->wait_s = 0;
