@@ -155,20 +155,10 @@ void cluster_unknown(const char *name, char *what, size_t bytes)
         snprintf(what, bytes, "unknown key %.80s: doc/planning.md has those that there are", name);
 }
 
-void *cluster_slot(struct ls_cluster *cluster, const struct ls_config_key *key, int link)
+void *cluster_slot(const struct ls_cluster *cluster, const struct ls_config_key *key, int link)
 {
-    unsigned char *base =
-        cluster_key_is_link(key) ? (unsigned char *)&cluster->link[link] : (unsigned char *)cluster;
-    return base + key->offset;
-}
-
-const void *cluster_slot_const(const struct ls_cluster *cluster, const struct ls_config_key *key,
-                               int link)
-{
-    const unsigned char *base = cluster_key_is_link(key)
-                                    ? (const unsigned char *)&cluster->link[link]
-                                    : (const unsigned char *)cluster;
-    return base + key->offset;
+    const void *base = cluster_key_is_link(key) ? (const void *)&cluster->link[link] : cluster;
+    return (char *)base + key->offset;
 }
 
 static void defaults_set(unsigned char *base, bool of_link)

@@ -14,9 +14,7 @@ bool cluster_key_is_link(const struct ls_config_key *key);
 /* "unknown key acelerator: did you mean accelerator?" */
 void cluster_unknown(const char *name, char *what, size_t bytes);
 /* Where the value lies, of a link in links[link]. */
-void *cluster_slot(struct ls_cluster *cluster, const struct ls_config_key *key, int link);
-const void *cluster_slot_const(const struct ls_cluster *cluster, const struct ls_config_key *key,
-                               int link);
+void *cluster_slot(const struct ls_cluster *cluster, const struct ls_config_key *key, int link);
 /* All keys of the cluster, or of one link, as they are where the file has none. */
 void cluster_defaults(struct ls_cluster *cluster);
 void cluster_link_defaults(struct ls_cluster_link *link);

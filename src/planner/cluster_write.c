@@ -40,7 +40,7 @@ static void write_keys(const struct ls_cluster *cluster, FILE *file)
         for (const char *p = key->name; (p = strchr(p, '.')); p++)
             depth++;
         const char *word = strrchr(key->name, '.');
-        ls_config_format(key, cluster_slot_const(cluster, key, 0), value, sizeof value);
+        ls_config_format(key, cluster_slot(cluster, key, 0), value, sizeof value);
         fprintf(file, "%*s%s: %s\n", 2 * depth, "", word ? word + 1 : key->name, value);
     }
 }
@@ -55,7 +55,7 @@ static void write_links(const struct ls_cluster *cluster, FILE *file)
         for (const struct ls_config_key *key = cluster_keys(); key->name; key++) {
             if (!cluster_key_is_link(key))
                 continue;
-            ls_config_format(key, cluster_slot_const(cluster, key, l), value, sizeof value);
+            ls_config_format(key, cluster_slot(cluster, key, l), value, sizeof value);
             fprintf(file, "%s%s: %s\n", before, strchr(key->name, '.') + 1, value);
             before = "    ";
         }

@@ -244,27 +244,33 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static int compare(const int64_t *a, const int64_t *b, int count)
+struct measure_key measure_work_key(const struct ls_measured_work *row)
 {
-    for (int i = 0; i < count; i++)
-        if (a[i] != b[i])
-            return a[i] < b[i] ? -1 : 1;
+    return (struct measure_key){
+        {row->kind, row->dtype, row->threads, row->m, row->n, row->k, row->bytes}};
+}
+
+struct measure_key measure_move_key(const struct ls_measured_move *row)
+{
+    return (struct measure_key){{row->kind, row->ranks, row->bytes}};
+}
+
+static int compare(struct measure_key a, struct measure_key b)
+{
+    for (int i = 0; i < MEASURE_KEY; i++)
+        if (a.part[i] != b.part[i])
+            return a.part[i] < b.part[i] ? -1 : 1;
     return 0;
 }
 
 static int by_work(const void *left, const void *right)
 {
-    const struct ls_measured_work *a = left, *b = right;
-    const int64_t x[] = {a->kind, a->dtype, a->threads, a->m, a->n, a->k, a->bytes};
-    const int64_t y[] = {b->kind, b->dtype, b->threads, b->m, b->n, b->k, b->bytes};
-    return compare(x, y, 7);
+    return compare(measure_work_key(left), measure_work_key(right));
 }
 
 static int by_move(const void *left, const void *right)
 {
-    const struct ls_measured_move *a = left, *b = right;
-    const int64_t x[] = {a->kind, a->ranks, a->bytes}, y[] = {b->kind, b->ranks, b->bytes};
-    return compare(x, y, 3);
+    return compare(measure_move_key(left), measure_move_key(right));
 }
 
 /* Puts a row where it belongs in *list (of any pointer type), in place of one of the same thing. */

@@ -84,15 +84,11 @@ static int rows_agree(const struct ls_cluster *cluster, struct ls_comm *hosts,
                       struct ls_error *error)
 {
     uint64_t digest = ls_hash64(&cluster->accelerators, sizeof cluster->accelerators, 0);
-    for (int64_t i = 0; i < cluster->works_count; i++) {
-        const struct ls_measured_work *w = &cluster->works[i];
-        const int64_t key[] = {w->kind, w->dtype, w->threads, w->m, w->n, w->k, w->bytes};
-        digest = ls_hash64(key, sizeof key, digest);
-    }
-    for (int64_t i = 0; i < cluster->moves_count; i++) {
-        const struct ls_measured_move *m = &cluster->moves[i];
-        const int64_t key[] = {m->kind, m->ranks, m->bytes};
-        digest = ls_hash64(key, sizeof key, digest);
+    for (int64_t i = 0; i < cluster->works_count + cluster->moves_count; i++) {
+        int64_t move = i - cluster->works_count;
+        const struct measure_key key = move < 0 ? measure_work_key(&cluster->works[i])
+                                                : measure_move_key(&cluster->moves[move]);
+        digest = ls_hash64(&key, sizeof key, digest);
     }
     int64_t most = (int64_t)(digest >> 1), least = -most;
     int status = ls_all_reduce_max(hosts, &most, error);

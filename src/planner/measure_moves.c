@@ -172,8 +172,9 @@ static int samples_store(const struct samples *samples, const struct moves_run *
 }
 
 /* All kinds and sizes in turns, some rounds of them. */
-static int group_run(struct ls_comm *comm, const struct moves_run *run, struct ls_error *error)
+static int group_run(struct ls_comm *comm, void *user, struct ls_error *error)
 {
+    const struct moves_run *run = user;
     int64_t bytes = bytes_most(run) + 64;
     struct samples *samples = calloc(1, sizeof *samples);
     float *a = calloc(1, (size_t)bytes), *b = calloc(1, (size_t)bytes);
@@ -199,17 +200,12 @@ static int group_run(struct ls_comm *comm, const struct moves_run *run, struct l
     return status;
 }
 
-static int thread_body(struct ls_comm *comm, void *user, struct ls_error *error)
-{
-    return group_run(comm, user, error);
-}
-
 int ls_measure_moves(const struct ls_measure *measure, struct ls_error *error)
 {
     int status = LS_OK;
     for (int ranks = 2; ranks <= measure->effort.ranks_max && !status; ranks *= 2) {
         struct moves_run run = {.measure = measure, .ranks = ranks};
-        status = ls_world_run(ranks, thread_body, &run, error);
+        status = ls_world_run(ranks, group_run, &run, error);
     }
     return status;
 }
@@ -304,9 +300,9 @@ int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,
                         struct ls_error *error)
 {
     int size = ls_comm_size(world), status = LS_OK;
-    for (int ranks = 2; ranks < size && !status; ranks *= 2)
+    for (int ranks = 1; ranks < size && !status;) {
+        ranks = (int)ls_min(2 * ranks, size);
         status = first_run(measure, world, ranks, error);
-    if (!status && size > 1)
-        status = first_run(measure, world, size, error);
+    }
     return status;
 }

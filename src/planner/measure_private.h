@@ -5,6 +5,14 @@
 #include <lockstep/base/median.h>
 #include <lockstep/planner/measure.h>
 
+/* What a row is of, in the order of rows. */
+enum { MEASURE_KEY = 7 };
+struct measure_key {
+    int64_t part[MEASURE_KEY];
+};
+struct measure_key measure_work_key(const struct ls_measured_work *row);
+struct measure_key measure_move_key(const struct ls_measured_move *row);
+
 int measure_cores(const struct ls_measure *measure);
 /* Teams of so many threads that keep the cores busy. */
 int measure_teams(const struct ls_measure *measure, int threads);
