@@ -213,6 +213,14 @@ static int candidate_try(struct searching *s, struct candidate *c, enum wish wis
     return LS_OK;
 }
 
+/* config becomes the options', in the plan's layout. */
+static int plan_config(const struct searching *s, const struct ls_search_plan *plan,
+                       struct ls_config *config, struct ls_error *error)
+{
+    *config = *s->options->config;
+    return ls_search_apply(plan, config, error);
+}
+
 /* The plan that the options name: the best found is not worse, however soon the time is up. */
 static int first_try(struct searching *s, struct ls_error *error)
 {
@@ -220,8 +228,7 @@ static int first_try(struct searching *s, struct ls_error *error)
     struct ls_forecast forecast;
     enum judgement judgement;
     snprintf(plan.keys, sizeof plan.keys, "%s", s->options->first);
-    s->config = *s->options->config;
-    int status = ls_search_apply(&plan, &s->config, error);
+    int status = plan_config(s, &plan, &s->config, error);
     if (!status)
         status = evaluate(s, &judgement, &forecast, error);
     if (!status && judgement == SIMULATED)
@@ -426,22 +433,17 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
     return detail_try(s, base, at, word, base, error);
 }
 
-static int by_value(const struct ls_search_options *options, const struct ls_search_plan *a,
-                    const struct ls_search_plan *b)
-{
-    double x = ls_search_value(options, &a->forecast), y = ls_search_value(options, &b->forecast);
-    return x < y ? -1 : x > y;
-}
-
+/* Those of one value stay in their order. */
 static void plans_sort(const struct ls_search_options *options, struct ls_search *search)
 {
-    for (int i = 1; i < search->count; i++)
-        for (int k = i; k > 0 && by_value(options, &search->plans[k], &search->plans[k - 1]) < 0;
-             k--) {
-            struct ls_search_plan other = search->plans[k];
+    for (int i = 1; i < search->count; i++) {
+        const struct ls_search_plan plan = search->plans[i];
+        double value = ls_search_value(options, &plan.forecast);
+        int k = i;
+        for (; k > 0 && value < ls_search_value(options, &search->plans[k - 1].forecast); k--)
             search->plans[k] = search->plans[k - 1];
-            search->plans[k - 1] = other;
-        }
+        search->plans[k] = plan;
+    }
 }
 
 static int plans_polish(struct searching *s, struct ls_error *error)
@@ -449,8 +451,7 @@ static int plans_polish(struct searching *s, struct ls_error *error)
     struct ls_config base;
     int status = LS_OK;
     for (int at = 0; at < POLISHED && at < s->search->count && !status; at++) {
-        base = *s->options->config;
-        status = ls_search_apply(&s->search->plans[at], &base, error);
+        status = plan_config(s, &s->search->plans[at], &base, error);
         for (size_t d = 0; d < sizeof details / sizeof *details && !status; d++) {
             if (time_is_up(s))
                 break;
@@ -473,8 +474,7 @@ static int plans_run(struct searching *s, struct ls_error *error)
                                             .layout = &s->layout,
                                             .cluster = s->options->cluster,
                                             .tokens = s->options->tokens};
-        s->config = *s->options->config;
-        status = ls_search_apply(plan, &s->config, error);
+        status = plan_config(s, plan, &s->config, error);
         if (!status)
             status = ls_config_layout(&s->config, 0, &s->layout, error);
         if (!status)
