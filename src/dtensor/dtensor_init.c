@@ -34,10 +34,7 @@ int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_co
                         const char *what, struct ls_error *error)
 {
     const struct ls_mesh *mesh = &tensor->spec.mesh;
-    bool same = mesh->axis_count == comms->mesh.axis_count;
-    for (int axis = 0; same && axis < mesh->axis_count; axis++)
-        same = mesh->size[axis] == comms->mesh.size[axis];
-    if (!same)
+    if (!dtensor_mesh_is(mesh, &comms->mesh))
         return ls_error_set(error, LS_EINVAL,
                             "%s: the tensor's mesh (%d axes, %lld ranks) is not that of the "
                             "communicators (%d axes, %lld ranks)",

@@ -76,6 +76,12 @@ int dtensor_step_run(const struct dtensor_step *step, enum ls_dtype dtype, const
  * bytes. */
 size_t dtensor_pack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
                     int64_t to_index, const void *in, void *block);
+/* Whether meshes have axes of the same sizes. */
+static inline bool dtensor_mesh_is(const struct ls_mesh *a, const struct ls_mesh *b)
+{
+    return a->axis_count == b->axis_count &&
+           memcmp(a->size, b->size, (size_t)a->axis_count * sizeof *a->size) == 0;
+}
 /* LS_EINVAL if a tensor is not this rank's part on the mesh of comms; `what` is the operation.
  */
 int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_comms *comms,

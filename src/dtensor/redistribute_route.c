@@ -151,10 +151,7 @@ static int compare_check(const struct ls_dtensor_spec *from, const struct ls_dte
                             "dims to %s, %d dims)",
                             ls_dtype_name(from->dtype), from->dims, ls_dtype_name(to->dtype),
                             to->dims);
-    bool same = from->mesh.axis_count == to->mesh.axis_count;
-    for (int axis = 0; same && axis < from->mesh.axis_count; axis++)
-        same = from->mesh.size[axis] == to->mesh.size[axis];
-    if (!same)
+    if (!dtensor_mesh_is(&from->mesh, &to->mesh))
         return ls_error_set(
             error, LS_EINVAL,
             "a tensor cannot be redistributed to another mesh; use ls_overlap between "

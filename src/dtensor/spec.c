@@ -24,23 +24,21 @@ bool ls_placement_equal(struct ls_placement a, struct ls_placement b)
 
 const char *ls_placement_text(struct ls_placement placement, char text[LS_PLACEMENT_TEXT_MAX])
 {
-    const char *form = "?";
     switch (placement.kind) {
     case LS_REPLICATE:
-        form = "Replicate";
+        snprintf(text, LS_PLACEMENT_TEXT_MAX, "Replicate");
         break;
     case LS_SHARD:
         snprintf(text, LS_PLACEMENT_TEXT_MAX, "Shard(%d)", placement.dim);
-        return text;
+        break;
     case LS_STRIDED_SHARD:
         snprintf(text, LS_PLACEMENT_TEXT_MAX, "StridedShard(%d, %lld)", placement.dim,
                  (long long)placement.split_factor);
-        return text;
+        break;
     case LS_PARTIAL:
         snprintf(text, LS_PLACEMENT_TEXT_MAX, "Partial(%s)", reduce_names[placement.reduce]);
-        return text;
+        break;
     }
-    snprintf(text, LS_PLACEMENT_TEXT_MAX, "%s", form);
     return text;
 }
 
