@@ -105,14 +105,19 @@ static void write_interleaved(struct writer *writer, int chunks, const struct vi
 
 /* ---- the V: zbv, dualpipev ------------------------------------------------------------------ */
 
-/* The next micro-batch of a part. What lies past m is counted and not written: a table for fewer
- * micro-batches than the pattern needs is the pattern with the rest left out. */
-static void next(struct writer *writer, enum ls_action_kind kind, int chunk)
+static int64_t *counter_of(struct writer *writer, enum ls_action_kind kind, int chunk)
 {
     int64_t *counter = kind == LS_ACTION_F   ? writer->f
                        : kind == LS_ACTION_W ? writer->w
                                              : writer->i;
-    int64_t k = counter[chunk]++;
+    return &counter[chunk];
+}
+
+/* The next micro-batch of a part. What lies past m is counted and not written: a table for fewer
+ * micro-batches than the pattern needs is the pattern with the rest left out. */
+static void next(struct writer *writer, enum ls_action_kind kind, int chunk)
+{
+    int64_t k = (*counter_of(writer, kind, chunk))++;
     if (kind == LS_ACTION_B)
         writer->w[chunk]++;
     if (k < writer->m)
@@ -131,25 +136,17 @@ static void repeat(struct writer *writer, int64_t times, const struct step *step
 {
     for (; times > 0; times--) {
         bool past = true;
-        for (int s = 0; s < steps; s++) {
-            const int64_t *counter = step[s].kind == LS_ACTION_F   ? writer->f
-                                     : step[s].kind == LS_ACTION_W ? writer->w
-                                                                   : writer->i;
-            past = past && counter[step[s].chunk] >= writer->m;
-        }
+        for (int s = 0; s < steps; s++)
+            past = past && *counter_of(writer, step[s].kind, step[s].chunk) >= writer->m;
         if (past)
             break;
         for (int s = 0; s < steps; s++)
             next(writer, step[s].kind, step[s].chunk);
     }
     for (int s = 0; s < steps; s++) {
-        int c = step[s].chunk;
-        if (step[s].kind == LS_ACTION_F)
-            writer->f[c] += times;
-        if (step[s].kind == LS_ACTION_I || step[s].kind == LS_ACTION_B)
-            writer->i[c] += times;
-        if (step[s].kind == LS_ACTION_W || step[s].kind == LS_ACTION_B)
-            writer->w[c] += times;
+        *counter_of(writer, step[s].kind, step[s].chunk) += times;
+        if (step[s].kind == LS_ACTION_B)
+            writer->w[step[s].chunk] += times;
     }
 }
 #define REPEAT(writer, times, ...)                                                                 \
