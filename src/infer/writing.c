@@ -12,18 +12,11 @@ static int64_t context_of(const struct writing *w)
 
 /* ---- a text ---------------------------------------------------------------------------------- */
 
-static int ids_grow(struct written *t, struct ls_error *error)
-{
-    bool fits = ls_list_grow(&t->ids, t->count, &t->room, sizeof *t->ids) &&
-                ls_list_grow(&t->logprobs, t->count, &t->logprob_room, sizeof *t->logprobs);
-    return fits ? LS_OK : ls_no_memory(error, "for a text of %ld tokens", (long)t->count);
-}
-
 static int id_append(struct written *t, int32_t id, float logprob, struct ls_error *error)
 {
-    int status = ids_grow(t, error);
-    if (status)
-        return status;
+    if (!ls_list_grow(&t->ids, t->count, &t->room, sizeof *t->ids) ||
+        !ls_list_grow(&t->logprobs, t->count, &t->logprob_room, sizeof *t->logprobs))
+        return ls_no_memory(error, "for a text of %ld tokens", (long)t->count);
     t->ids[t->count] = id;
     t->logprobs[t->count++] = logprob;
     return LS_OK;

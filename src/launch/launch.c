@@ -717,7 +717,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
     if (!status)
         status = run(&l, code, error);
     if (l.events.file)
-        launch_events_close(&l.events);
+        ls_jsonl_close(l.events.file, NULL);
     ls_lock_release(&l.lock);
     if (status != LS_EBUSY)
         rmdir(l.lock.directory); /* a launcher that was killed left it */

@@ -52,8 +52,3 @@ void launch_events_end(struct launch_events *events)
     if (events->command[0])
         command_run(events);
 }
-
-void launch_events_close(struct launch_events *events)
-{
-    ls_jsonl_close(events->file, NULL);
-}

@@ -308,7 +308,6 @@ int launch_events_open(struct launch_events *events, const struct ls_launch *lau
 /* Begins an event; its fields may follow by ls_jsonl_*, then launch_events_end. */
 struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step);
 void launch_events_end(struct launch_events *events);
-void launch_events_close(struct launch_events *events);
 
 /* ---- a host that is left --------------------------------------------------------------------- */
 
