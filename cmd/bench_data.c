@@ -12,8 +12,7 @@
 
 enum { ROUNDS = 5, DEPTH = 2 };
 /* In this order: a start has its first batch, whose blocks a first pass would then find in the
- * cache.
- */
+ * cache. */
 enum way { WAY_LOADER, WAY_START, WAY_READ, WAYS };
 
 struct bench {
@@ -73,8 +72,7 @@ static int load(const struct bench *b, struct ls_error *error)
     return status;
 }
 
-/* As many bytes at the same places, of one file, without a look at them: the machine's own limit.
- */
+/* As many bytes at the same places, of one file, unread: the machine's own limit. */
 static int read_plainly(const struct bench *b, struct ls_error *error)
 {
     int64_t tokens = b->config.data.sequence, row = (tokens + 1) * b->token_bytes;

@@ -1,5 +1,4 @@
-/* lockstep eval: what a finished run makes of data, of a text, of requests or of multiple choices.
- */
+/* lockstep eval: what a finished run makes of data, a text, requests or multiple choices. */
 #include "finished.h"
 #include "lines.h"
 

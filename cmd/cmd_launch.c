@@ -61,8 +61,7 @@ static int words_check(const struct cmd_args *args, struct ls_error *error)
     return LS_OK;
 }
 
-/* It starts mpirun itself. (A batch script of Slurm has variables of PMI too: these do not count.)
- */
+/* It starts mpirun itself. (A batch script of Slurm has PMI's variables too: they do not count.) */
 static int outside_check(struct ls_error *error)
 {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};

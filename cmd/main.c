@@ -100,8 +100,7 @@ static int dispatch(int argc, char **argv)
 }
 
 /* Where a standard stream is closed (>&-), the next file that is opened has its number, and what is
- * printed goes into that file. So the numbers are taken, in the mode in which they fail as before.
- */
+ * printed goes into that file. So the numbers are taken, in a mode in which they fail as before. */
 static void closed_streams_take(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

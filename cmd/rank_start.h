@@ -1,5 +1,4 @@
-/* Starting the ranks of a configuration: threads of this process, or the processes of an MPI job.
- */
+/* Starting the ranks of a configuration: threads of this process, or processes of an MPI job. */
 #ifndef CMD_RANK_START_H
 #define CMD_RANK_START_H
 
@@ -31,8 +30,7 @@ void ranks_memory_row(const struct ls_memory_plan *plan);
 void ranks_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all);
 /* Prints "4 ranks on this machine alone would take 3.1 GiB of memory; it has 23.5 GiB, of
  * which 20.2 GiB is free: fits", what the processes take beside that, and, if it does not fit, the
- * changes with which it would. before: of each line. *starts: training would not be refused here.
- */
+ * changes with which it would. before: of each line. *starts: training is not refused here. */
 int ranks_fit_print(const char *before, const struct ls_config *config,
                     const struct ls_layout *layout, bool *starts, struct ls_error *error);
 /* Where a communication failed (LS_ECOMM), tells so and ends the process: ranks may still be at

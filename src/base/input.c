@@ -100,8 +100,7 @@ static const char *kind_name(mode_t mode)
                             : "no regular file";
 }
 
-/* Waits for bytes, or (unless bytes_only) for the end of who writes them; false if it was in vain.
- */
+/* Waits for bytes, or (unless bytes_only) for the end of who writes them; false: in vain. */
 static bool wait_for(int fd, bool bytes_only)
 {
     struct pollfd waits = {.fd = fd, .events = POLLIN};

@@ -21,8 +21,7 @@ struct holder {
     char host[HOST_BYTES], since[SINCE_BYTES];
 };
 
-/* The process's start in clock ticks since boot (proc(5), field 22 of stat); 0 if there is none.
- */
+/* The process's start in clock ticks since boot (proc(5), field 22 of stat); 0: there is none. */
 static unsigned long long process_start(long pid)
 {
     char path[64], text[1024];

@@ -1,6 +1,5 @@
 /* What the files of src/comm share: the call that a user made, the transport's vtable, the order of
- * sums and the cutting arithmetic. Names: n = group size, piece = what one rank owns of a buffer.
- */
+ * sums, how buffers are cut. Names: n = group size, piece = what one rank owns of a buffer. */
 #ifndef COMM_INTERNAL_H
 #define COMM_INTERNAL_H
 

@@ -68,8 +68,7 @@ static void ops_free(struct mpi_op *list)
     }
 }
 
-/* Operations that are still pending are given up: only a caller that unwinds from an error does so.
- */
+/* Operations that are pending are given up: only a caller that unwinds from an error does so. */
 void comm_mpi_resources_free(struct mpi_comm *comm)
 {
     for (int s = 0; s < MPI_ACTIVE; s++) {

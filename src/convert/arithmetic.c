@@ -35,8 +35,7 @@ static bool take(struct sum *s, const char *text)
     return is;
 }
 
-/* The digits at text; *end is behind them. A number that begins with 0 is another one to a shell.
- */
+/* The digits at text; *end is behind them. A number that begins with 0 is another to a shell. */
 static int64_t number(struct sum *s, const char *text, const char **end)
 {
     int64_t value = 0;

@@ -1,5 +1,4 @@
-/* Conversion: reads a source, gives each of its keys a fate, and lets the project derive the rest.
- */
+/* Conversion: reads a source, gives each of its keys a fate; the project derives the rest. */
 #include "convert/convert_private.h"
 
 #include <lockstep/base/file.h>

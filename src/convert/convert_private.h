@@ -155,8 +155,7 @@ void convert_bucket(struct convert *c, const char *theirs, double elements);
 void convert_reduce(struct convert *c, const char *theirs, const char *type);
 /* Attention stays within a document. */
 void convert_documents(struct convert *c, const char *theirs);
-/* First weights that are the project's: model.from on the command line has them, or they are lost.
- */
+/* First weights that are the project's: model.from has them on the command line, or they go. */
 void convert_first_weights(struct convert *c, const char *theirs);
 
 /* Rows of a table; `...` is why, and perhaps what lacks. */

@@ -50,8 +50,7 @@ struct choice {
     unsigned fits; /* families that have all that was asked for */
 };
 
-/* Those that have it stay. If there are none, their argument is lost, with those that fit the rest.
- */
+/* Those that have it stay. If there are none, their argument is lost, as are those that fit. */
 static bool ask(struct choice *choice, unsigned having, const char *theirs, const char *what)
 {
     char fitting[256] = "";

@@ -1,5 +1,4 @@
-/* The file of a memory tier: a rank's own, locked, its blocks taken at the start, gone at the end.
- */
+/* The file of a memory tier: a rank's own, locked, its blocks taken first, gone at the end. */
 #include "device/tier_private.h"
 
 #include <dirent.h>
@@ -87,8 +86,7 @@ static int refuse_size(const struct tier_file *file, size_t bytes, int failure,
                           file->path, (double)bytes / 0x1p30, free_bytes / 0x1p30);
 }
 
-/* Asked first: where blocks are lacking, fallocate would take all that there are before it fails.
- */
+/* Asked first: where blocks are lacking, fallocate takes all that there are before it fails. */
 static int check_free(const struct tier_file *file, size_t bytes, struct ls_error *error)
 {
     struct statvfs system;

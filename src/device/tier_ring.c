@@ -1,5 +1,4 @@
-/* One thread that feeds io_uring with the pieces of a memory tier: the system moves many at a time.
- */
+/* One thread that feeds io_uring with pieces of a memory tier: the system moves many at once. */
 #include "device/tier_private.h"
 
 #include <errno.h>

@@ -82,8 +82,7 @@ static inline bool dtensor_mesh_is(const struct ls_mesh *a, const struct ls_mesh
     return a->axis_count == b->axis_count &&
            memcmp(a->size, b->size, (size_t)a->axis_count * sizeof *a->size) == 0;
 }
-/* LS_EINVAL if a tensor is not this rank's part on the mesh of comms; `what` is the operation.
- */
+/* LS_EINVAL if a tensor is not this rank's part on the mesh of comms; `what` is the operation. */
 int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_comms *comms,
                         const char *what, struct ls_error *error);
 /* buffers[i] of counts[i] elements in the temporary memory of comms, NULL if that is 0;

@@ -1,7 +1,6 @@
 /* Shards and replicas on several axes at once: each rank gets what it lacks from one rank that has
  * it, point to point. Of the replicas of a part the one sends that shares the receiver's
- * coordinates on the axes that do not cut: it is itself where the receiver holds the part already.
- */
+ * coordinates on the axes that do not cut: it is itself where the receiver holds the part. */
 #include "dtensor/dtensor_private.h"
 
 static bool is_sender(const struct ls_dtensor_spec *from, int64_t from_rank, int64_t to_rank)

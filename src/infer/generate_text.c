@@ -195,8 +195,7 @@ int runner_decoder(struct ls_runner *r, const struct ls_decoder_size *size, stru
     return status ? status : ls_decoder_new(&r->parts.part, size, &r->decoder, error);
 }
 
-/* Collective over the world: as many blocks as every rank has memory for, if those of one text fit.
- */
+/* Collective over the world: blocks for which every rank has room, if those of one text fit. */
 static int blocks_agree(struct ls_runner *r, struct ls_decoder_size *size, struct ls_error *error)
 {
     int64_t wanted = size->blocks, least = blocks_least(size);

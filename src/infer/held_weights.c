@@ -1,5 +1,4 @@
-/* Weights of a finished run's model, in the compute type, as evaluation and generation read them.
- */
+/* Weights of a finished run's model in the compute type, as evaluation and generation read them. */
 #include "infer/infer_private.h"
 
 #include <stdlib.h>

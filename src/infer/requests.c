@@ -204,8 +204,7 @@ static int prompt_take(struct reading *r, struct ls_text_request *request, const
 }
 
 /* Both as text: encoded as one, of which the context's tokens are those that it has alone, as far
- * as they leave one to be scored. Where one token is all, the end of a document stands before it.
- */
+ * as they leave one to be scored. Before a single token stands the end of a document. */
 static int pair_encode(struct reading *r, struct ls_text_request *request, const json_t *context,
                        const json_t *continuation)
 {

@@ -49,8 +49,7 @@ int writing_begin(struct writing *w, struct written *t, int64_t number, struct l
     return status;
 }
 
-/* Where the first of the texts to stop at begins, if it ends behind `from`; count if there is none.
- */
+/* Where the first of the texts to stop at begins, if it ends behind `from`; else count. */
 static size_t stop_find(const struct writing *w, const struct written *t, size_t from)
 {
     size_t at = t->text.count;

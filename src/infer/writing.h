@@ -65,8 +65,7 @@ int writing_goes_on(const struct writing *w, int status, bool *any, struct ls_er
 /* Local. A text is kept until the end. */
 int writing_keep(struct writing *w, const struct written *t, const struct ls_generated *text,
                  struct ls_error *error);
-/* Collective over the world. What was kept comes to those who hear of it, and the report is of all.
- */
+/* Collective over the world. What was kept comes to those who hear of it; the report is of all. */
 int writing_gather(struct writing *w, struct ls_error *error);
 /* Local. Free places get their texts; runs, ids and targets of a step are made; a text ended. */
 int writing_fill(struct writing *w, struct ls_error *error);

@@ -26,8 +26,7 @@ static int64_t shareable(const struct written *t)
     return t->base == 0 ? prompt_count(t) - 1 : 0;
 }
 
-/* A place that holds this text's prompt, of a text that goes on or that has just ended; NULL: none.
- */
+/* A place that holds this text's prompt, of a text that goes on or has just ended; NULL: none. */
 static const struct written *donor_find(const struct writing *w, const struct written *t)
 {
     for (int64_t i = 0; i < w->places; i++) {

@@ -417,8 +417,7 @@ static bool doubt(struct launcher *l, enum launch_cause cause)
     return again;
 }
 
-/* The job failed: *over, and so does the launcher. before: the furthest step when it was started.
- */
+/* The job failed: *over, and so does the launcher. before: the furthest step at its start. */
 static void failed(struct launcher *l, enum launch_cause cause, const char *text, int64_t before,
                    bool *over)
 {

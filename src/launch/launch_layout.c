@@ -1,5 +1,4 @@
-/* The layout for the hosts that are left: the planner's best, for ranks of which little is known.
- */
+/* The layout for the hosts that are left: the planner's best for ranks that it knows little of. */
 #include "launch/launch_private.h"
 
 #include <lockstep/device.h>

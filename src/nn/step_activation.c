@@ -29,8 +29,7 @@ static int activation_forward(const struct layer_run *run, const struct bound_st
     return LS_OK;
 }
 
-/* GELU's gradient is taken in place; that of a gated unit is twice as wide as what it comes from.
- */
+/* GELU's gradient is taken in place; a gated unit's is twice as wide as what it comes from. */
 static int activation_input(const struct layer_run *run, const struct bound_step *s)
 {
     const struct ls_model *model = run->model;

@@ -108,8 +108,7 @@ static size_t widenorm_own(const struct ls_model *model, const struct bound_step
                      : 0;
 }
 
-/* The sums of the weights, of each unit, before the gradient takes the place of what it comes from.
- */
+/* The weights' sums, of each unit, before the gradient takes the place of what it comes from. */
 static int widenorm_input(const struct layer_run *run, const struct bound_step *s)
 {
     const struct ls_model *model = run->model;

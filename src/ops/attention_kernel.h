@@ -41,8 +41,7 @@ struct attention_rows {
 
 /* Rows that are packed or stored soon. A head's rows lie a page or so apart, if no hardware
  * prefetcher follows, and asking for many at once stalls; so the driver lists them and sets how
- * many may have been asked for after each pair, and a kernel asks for a few between its products.
- */
+ * many may have been asked for after each pair, and kernels ask for a few between products. */
 enum { ATTENTION_AHEAD_SPANS = 8 };
 struct attention_ahead {
     struct attention_rows span[ATTENTION_AHEAD_SPANS];

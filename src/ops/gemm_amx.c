@@ -3,8 +3,7 @@
  * Why ours: the order in which one element is summed has to be ours to fix, and the library's
  * changes with m and with the number of threads. Here it is one chain of steps, ascending; the
  * order of the 32 products inside a step is that of one TDPBF16PS (Intel 64 and IA-32 manual,
- * volume 2).
- */
+ * volume 2). */
 /* cflags: -mavx512f -mamx-tile -mamx-bf16 -O3 */
 #include "ops/gemm_bf16.h"
 

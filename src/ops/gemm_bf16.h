@@ -2,8 +2,7 @@
  *
  * A block is two tiles of 1 KiB, each of 16 rows of 64 bytes. A tile of A is 16 rows of 32 values
  * along k. A tile of B is 16 pairs along k by 16 columns: row p holds b[2p][c], b[2p + 1][c] for
- * c = 0..15 (the "VNNI" form). For VDPBF16PS every pair is the other way round.
- */
+ * c = 0..15 (the "VNNI" form). For VDPBF16PS every pair is the other way round. */
 #ifndef OPS_GEMM_BF16_H
 #define OPS_GEMM_BF16_H
 

@@ -6,8 +6,7 @@
  * part of a tile is padded with zeros to a whole number of steps.
  *
  * Cache: a chunk of one panel of B stays in L1 while the panels of A's rows stream past it from L2;
- * B is packed once by all threads together and read from the shared cache.
- */
+ * B is packed once by all threads together and read from the shared cache. */
 #include "ops/gemm_kernel.h"
 #include "ops/kern/flush.h"
 #include "ops/kernels.h"

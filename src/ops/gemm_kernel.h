@@ -5,8 +5,7 @@
  * one on each vector width (kern/gemm_kernel.c) and one for bf16 on AVX512_BF16 (gemm_bf16.c); for
  * bf16_pairs one on each vector width too, and one on AMX (gemm_amx.c). All of them pack a B of
  * int8 as well, in the type that they multiply, which holds it exactly. For int8 on both sides
- * there is one on AVX512_VNNI (int8_vnni.c), whose chains are of int32.
- */
+ * there is one on AVX512_VNNI (int8_vnni.c), whose chains are of int32. */
 #ifndef OPS_GEMM_KERNEL_H
 #define OPS_GEMM_KERNEL_H
 
@@ -63,8 +62,7 @@ enum { GEMM_INT8_ADDED = 128 };
  * is past the latest of the sums that wait, [32, 32] each. */
 struct gemm_finish {
     /* Weights of int8: a tile's sums [32, 32] at (row, column) of C become what the tree adds
-     * (lockstep/ops/int8.h). Where A is int8 too they are int32, and with rows; else rows is NULL.
-     */
+     * (lockstep/ops/int8.h). Where A is int8 too they are int32, with rows; else rows is NULL. */
     void (*scale)(const struct ls_gemm *gemm, const struct gemm_int8_rows *rows, int64_t row,
                   int64_t column, int64_t tile, float *sums);
     /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */

@@ -27,8 +27,7 @@ static float element_of_b(const struct ls_gemm *gemm, int64_t row, int64_t colum
     return gemm->in == LS_F32 ? value : ls_half_to_f32(gemm->in, ls_f32_to_half(gemm->in, value));
 }
 
-/* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, part's columns), k ascending.
- */
+/* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, its columns), k ascending. */
 static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0, int64_t depth,
                         float sum[ROWS][COLUMNS])
 {

@@ -196,8 +196,7 @@ enum { INT8_EDGE = 4 };
 typedef void int8_dots_fn(const int8_t *a, int64_t lda, int64_t rows, const int8_t *b, int64_t ldb,
                           int64_t k, int32_t sums[INT8_EDGE * INT8_EDGE]);
 struct int8_kernels {
-    /* q[n] of elements from, from + 1, ... of x; returns their scale: NaN if one is not finite.
-     */
+    /* q[n] of elements from, from + 1, ... of x; returns their scale: NaN if one is not finite. */
     float (*quantize)(enum ls_dtype act, int64_t n, const void *x, int64_t from, int8_t *q);
     int32_t (*sum)(int64_t n, const int8_t *q);
     int8_dots_fn *dots;

@@ -115,8 +115,7 @@ void muon_free(struct ls_muon *muon)
  * All ranks go through the same list of turns: of each round, for the parts and then for the
  * results, turn s = 1, 2, ..., in which a rank sends to the one s places on, and receives from the
  * one s places back, if there is something to send. Transfers are waited for in that order, so who
- * waits in the earliest turn waits for ranks that have started theirs of it: no wait is for ever.
- */
+ * waits in the earliest turn waits for ranks that have started theirs: no wait is for ever. */
 
 static int64_t count_of(const struct muon_matrix *matrix, int rank)
 {

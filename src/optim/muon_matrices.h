@@ -52,8 +52,7 @@ void muon_free(struct ls_muon *muon);
 int muon_begin(struct ls_muon *muon, const struct muon_hooks *hooks, struct ls_error *error);
 int muon_finish(struct ls_muon *muon, struct ls_ops *ops, const struct muon_hooks *hooks,
                 struct ls_error *error);
-/* Local. The transfers of both as the rank of comm starts them: comm is alone, nothing is computed.
- */
+/* Local. The transfers of both as the rank of comm, which is alone, starts them: no computing. */
 int muon_rehearse(struct ls_muon *muon, struct ls_ops *idle, struct ls_comm *comm,
                   struct ls_error *error);
 

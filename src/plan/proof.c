@@ -1,5 +1,4 @@
-/* Proves that a layout does not deadlock: the lists of its ranks are carried out without a clock.
- */
+/* Proves that a layout does not deadlock: its ranks' lists are carried out without a clock. */
 #include "plan/lists.h"
 
 #include <lockstep/plan/moves.h>

@@ -162,8 +162,7 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
 
 /* ---- bounds and estimates -------------------------------------------------------------------- */
 
-/* Slots that a pipeline adds to m micro-batches, as a share of one micro-batch of a rank's stages.
- */
+/* Slots that a pipeline adds to m micro-batches, in micro-batches of a rank's stages. */
 static double bubble_slots(const struct candidate *c, double micro_batches)
 {
     double p = (double)c->pp - 1, v = c->chunks > 1 ? (double)c->chunks : 1;
@@ -267,8 +266,7 @@ static double moves_s(const struct ls_config *config, const struct ls_cluster *c
                      gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * block));
 }
 
-/* Bytes of state of one rank: masters, compute copies, gradients and moments, as ZeRO shares them.
- */
+/* Bytes of a rank's state: masters, compute copies, gradients and moments, as ZeRO shares them. */
 static double state_bytes(const struct ls_config *config, const struct candidate *c,
                           double parameters)
 {

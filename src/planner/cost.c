@@ -7,8 +7,7 @@
  *
  * Rows of one kind, type and number of threads. What grows with the work is m n k, here its size:
  * time is interpolated as a power of each side between neighbours, and is proportional to size
- * outside of what was measured.
- */
+ * outside of what was measured. */
 
 struct rows {
     const struct ls_measured_work *row;

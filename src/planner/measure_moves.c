@@ -153,8 +153,7 @@ static int samples_settle(struct samples *samples, const struct moves_run *run,
     return status;
 }
 
-/* What memory gives while all use it, in the middle; a network is a limit: there the best counts.
- */
+/* What memory gives while all use it, in the middle; of a network, a limit, the best counts. */
 static int samples_store(const struct samples *samples, const struct moves_run *run,
                          struct ls_error *error)
 {

@@ -1,6 +1,5 @@
 /* Replays: recorded commands, submitted again on copies of the memory that they were recorded with.
- * Each operand has the same place there, so commands find in caches what they found in the step.
- */
+ * Each operand has the same place there, so commands find in caches what they found in the step. */
 #include <lockstep/planner/measure.h>
 
 #include <stdlib.h>

@@ -102,8 +102,7 @@ static void least_note(struct searching *s, const struct ls_forecast *forecast)
     ls_config_layout_text(&s->config, NULL, search->least_keys, sizeof search->least_keys);
 }
 
-/* The listed plan of that kind, or the one that is this very plan, as the first that was tried; -1.
- */
+/* The listed plan of that kind, or the one that is this plan, as the first one tried; or -1. */
 static int listed(const struct ls_search *search, int64_t kind, const struct ls_forecast *forecast)
 {
     for (int i = 0; i < search->count; i++) {

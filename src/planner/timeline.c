@@ -8,8 +8,7 @@
 /* ---- what is drawn ----------------------------------------------------------------------------
  *
  * A row a kind of rank, in it a lane of computing, by pass, over a lane of what moves, by account.
- * A picture has so many columns: in each of them a lane is divided as the column's time is.
- */
+ * A picture has so many columns: in each of them a lane is divided as the column's time is. */
 
 enum { COLUMNS = 900, ROWS_MAX = 48, LEFT = 78, RIGHT = 22, ROW = 36 };
 enum { MOVES = LS_WORK_PASSES, TIERS = MOVES + LS_ACCOUNTS, KINDS };

@@ -1,5 +1,4 @@
-/* What the verbs without ranks share: configurations, lists of texts, and texts that others write.
- */
+/* What the verbs without ranks share: configurations, lists of texts, texts that others write. */
 #include "session/tools.h"
 
 #include <stdlib.h>

@@ -315,8 +315,7 @@ static int tensor_run(struct rank *rank, struct ls_error *error)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Collective. The whole tensor, of source (which has it in full), to all who have something of it.
- */
+/* Collective. The whole tensor, of source (which has it), to all who have something of it. */
 static int tensor_write(struct rank *rank, struct held *held, int source, const void *full,
                         struct ls_error *error)
 {

@@ -21,8 +21,7 @@ static struct replicas replicas_of(const struct ls_dtensor_spec *spec, int64_t m
     return of;
 }
 
-/* Whether this rank's stage writes a tied table: of the two that hold one, that of the embedding.
- */
+/* Whether this rank's stage writes a tied table: of the two that have one, the embedding's. */
 static bool writes(const struct ls_params *params, int i)
 {
     return i != params->shared_param || params->units[params->list[i].unit].layer == 0;

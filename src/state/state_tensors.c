@@ -1,5 +1,4 @@
-/* Each slice of the state as a distributed tensor, and its name; the copies that are computed with.
- */
+/* Each slice of the state as a distributed tensor, its name, and the copies computed with. */
 #include "state/state_private.h"
 
 #include <stdio.h>

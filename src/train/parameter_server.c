@@ -6,8 +6,7 @@
  * the group that computes its worker. A group computes what its own workers will push before it
  * waits for what others do, so groups compute at the same time.
  *
- * A worker takes samples when it takes parameters, the next batch of the run's order: its ticket.
- */
+ * A worker takes samples when it takes parameters, the next batch of the order: its ticket. */
 #include "train/parameter_server.h"
 
 #include <math.h>

@@ -13,8 +13,7 @@
 
 /* ---- the best evaluation --------------------------------------------------------------------- */
 
-/* By the records: a run that was killed between two writes has the same one as a run that was not.
- */
+/* By the records: a run that was killed between two writes has the same as one that was not. */
 bool best_records_take(struct best_records *records, const struct ls_checkpoint_best *now)
 {
     const struct ls_checkpoint_best *best = &records->best;

@@ -496,8 +496,7 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
     return status;
 }
 
-/* Collective. What the state has to know of the run: which start this is, and where snapshots are.
- */
+/* Collective. What the state has to know of the run: which start it is, where snapshots are. */
 static int state_tell(struct ls_running *run, struct ls_error *error)
 {
     struct ls_state *state = run->trainer->state;
@@ -515,8 +514,7 @@ static int state_tell(struct ls_running *run, struct ls_error *error)
     return status;
 }
 
-/* Collective. If all checkpoints of train.out are damaged, the second place may have a sound one.
- */
+/* Collective. If all checkpoints of train.out are damaged, the second place may have one. */
 static int resume(struct ls_running *run, bool *resumed, struct ls_error *error)
 {
     const struct ls_config *config = run->config;

@@ -14,8 +14,7 @@ int run_folder_find(const struct ls_lock *lock, char *out, const struct ls_log *
  * nothing under the old name. LS_OK if there is no lock. */
 int run_folder_stays(const struct ls_lock *lock, const struct ls_config *config,
                      struct ls_error *error);
-/* Local, on rank 0. LS_ECONFIG if the run's config.yaml would replace one that is somebody's own.
- */
+/* Local, on rank 0. LS_ECONFIG if the run's config.yaml would replace somebody's own. */
 int run_folder_check(const struct ls_config *config, struct ls_error *error);
 
 /* Removes what a killed run left half-written. Only names that a run itself writes: a picture, say,

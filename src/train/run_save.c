@@ -1,5 +1,4 @@
-/* When and how a run saves: at once, or from a snapshot while steps go on; and which is the best.
- */
+/* When and how a run saves: at once, or from a snapshot while steps go on; which is the best. */
 #include "train/run_private.h"
 
 #include <string.h>

@@ -219,8 +219,7 @@ static int call_wait(struct ls_trainer *t, int worker, struct ls_error *error)
     return pair_ended(t, worker, status, error);
 }
 
-/* Of those that are ready and whose push may come next the one that came first; -1: there is none.
- */
+/* Of those that are ready and whose push may come next the one that came first; -1: none. */
 static int ready_first(const struct server *s, int next)
 {
     int first = -1;

@@ -71,8 +71,7 @@ void snapshots_held_up(struct snapshots *snapshots);
 /* Local. A checkpoint of train.out is complete: if no snapshots are taken, that which the run went
  * on from is removed. */
 void snapshots_outdated(struct snapshots *snapshots);
-/* Collective. The state is damaged, and so may the snapshots be: they are removed on all machines.
- */
+/* Collective. The state is damaged, so snapshots may be: they are removed on all machines. */
 int snapshots_void(struct snapshots *snapshots, struct ls_comm *world);
 /* Local. stay: the run will go on from them. */
 void snapshots_close(struct snapshots *snapshots, bool stay);

@@ -192,8 +192,7 @@ int64_t step_sequences(const struct ls_trainer *t)
     return ls_ramp_at(&t->layout.ramp, t->state->samples) * t->layout.numerics.leaf_sequences;
 }
 
-/* Of idle steps nobody reads the tokens, but the host where documents start: each sequence is one.
- */
+/* Of idle steps nobody reads the tokens, but the host where documents start: a sequence is one. */
 static int batch_idle(struct ls_trainer *t, struct train_batch *batch, struct ls_error *error)
 {
     int64_t count = batch->share.count * batch->share.leaf * t->config.data.sequence;

@@ -224,8 +224,7 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     return LS_OK;
 }
 
-/* Collective. The model of a path, checked against this one. key: what names it; NULL: none does.
- */
+/* Collective. The model of a path, checked against this one. key: what names it, or NULL. */
 static int source_read(struct ls_trainer *t, const char *path, const char *key,
                        struct ls_model_source **source, struct ls_error *error)
 {

@@ -61,8 +61,7 @@ int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, in
  * MPI makes these ends the job, and what others keep of an interval would be lost. */
 int workers_snapshots_comms(struct ls_trainer *t, struct ls_error *error);
 /* Collective over t->whole, at a meeting: a snapshot of all, which has its name when this returns.
- * newest, spare and stored as of ls_saving_begin: a checkpoint that is stored is on its way then.
- */
+ * newest, spare and stored as of ls_saving_begin: a checkpoint to be stored is on its way then. */
 int workers_snapshot(struct ls_trainer *t, const char *snapshots, int64_t newest, int64_t spare,
                      bool stored, struct ls_error *error);
 /* Local. The step of the checkpoint that is on its way to the run's folder; -1: there is none.

@@ -182,8 +182,7 @@ int exchange_renew(struct ls_trainer *t, int worker, struct ls_error *error);
  *
  * Local. Whether this job survives the death of a rank: with DiLoCo, and with a server by the clock
  * that has ranks of its own. And a rank of that group, -1: of any, that is known to have ended; -1:
- * none. A message that fails may tell of a death before the system does, so this waits for a while.
- */
+ * none. A message that fails may tell of a death before the system does, so this waits a while. */
 bool rescue_applies(const struct ls_trainer *t);
 int rescue_lost(const struct ls_trainer *t, int group);
 /* Collective over t->whole. Reads RUN/rescue if there is one that is newer than the checkpoint of
@@ -192,8 +191,7 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
 /* Local. Whether deltas that are on their way beside steps can be kept: not int8, whose scale is of
  * all workers, the one that died included. */
 bool rescue_keeps_deltas(const struct ls_trainer *t);
-/* Collective over `across`. In place of an interval's steps, which are done: their deltas leave.
- */
+/* Collective over `across`. In place of an interval's steps, which are done: their deltas leave. */
 int rescue_take(struct ls_trainer *t, struct ls_error *error);
 /* Local, on rank 0. It is not needed any more. */
 void rescue_remove(const struct ls_trainer *t);

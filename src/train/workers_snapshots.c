@@ -3,8 +3,7 @@
  * is that of snapshots.h. The ranks of all groups write and read each of them together
  * (lockstep/state/unit_snapshots.h). The global one is named last, so that all are there with it.
  * From those that are stored threads write the checkpoints of the run's folder while steps go on;
- * these, too, get their names at a meeting, the global one last.
- */
+ * these, too, get their names at a meeting, the global one last. */
 #include "train/workers_private.h"
 
 #include <lockstep/base/file.h>
@@ -57,8 +56,7 @@ static int group_comm(struct ls_trainer *t, int group, struct ls_comm **comm,
     return status;
 }
 
-/* Collective over t->whole. Units 0 to count - 1 are workers, the last one the global parameters.
- */
+/* Collective over t->whole. Units 0 to count - 1 are workers, the last the global parameters. */
 static int unit_of(struct ls_trainer *t, const char *snapshots, int i, struct unit *unit,
                    struct ls_error *error)
 {

@@ -245,8 +245,7 @@ INLINE bool any_rescale(const float rescale[BLOCK], int64_t queries)
     return differ;
 }
 
-/* s [BLOCK, BLOCK] = scores^T of the first `queries`; becomes p^T relative to the state's maximum.
- */
+/* s [BLOCK, BLOCK] = scores^T of the first `queries`; becomes p^T relative to the maximum. */
 INLINE void softmax_step(float *s, int64_t queries, float scale_log2,
                          const struct attention_state *state, float *rescale)
 {

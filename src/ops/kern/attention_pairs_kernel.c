@@ -1,6 +1,5 @@
 /* Attention in the arithmetic bf16_pairs without tiles, for bf16; see attention_pairs.h. Correct
- * before fast: products run at about the rate of the arithmetic fma, moving and rounding is plain.
- */
+ * before fast: products run at about the rate of fma, and moving and rounding is plain. */
 #include <lockstep/ops.h>
 
 typedef struct half_row {

@@ -11,8 +11,7 @@
 
 /* ---- lanes ------------------------------------------------------------------------------------
  *
- * A word is the low half of a lane of 64 bits, since a product has 64; the high half is anything.
- */
+ * A word is the low half of a lane of 64 bits, as a product has 64; the high half is anything. */
 #if defined(__AVX512F__)
 enum { PHILOX_LANES = 8 };
 #elif defined(__AVX2__)
@@ -102,8 +101,7 @@ static inline void philox_interleave(philox_lanes x, philox_lanes y, philox_lane
 #endif
 }
 
-/* The same words in the order of groups, each as two halves, the low one first: 8 halves a group.
- */
+/* The same words in the order of groups, each as two halves, low ones first: 8 halves a group. */
 static inline void philox_halves(struct ls_philox_key key, uint64_t first, uint64_t other,
                                  int64_t groups, uint16_t *halves)
 {

@@ -103,8 +103,7 @@ static void lion(const struct update_call *c, int64_t begin, int64_t end)
  * multiple of that (M's own last place), `high`, and what is left, `low`, is at most 2^(2E - 45).
  * For magnitudes of at least 2^(E - 21) low is a multiple of 2^(2E - 88), so that BLOCK = 2^9 of
  * either add up in double without a rounding, in any order: both are multiples of a unit, and their
- * sums stay below 2^53 of it. The rare magnitudes below are taken by another pass with a smaller E.
- */
+ * sums stay below 2^53 of it. Rare magnitudes below are taken by another pass, of a smaller E. */
 enum { WINDOW_BINADES = 21 };
 
 #if defined(__AVX512F__)
