@@ -188,7 +188,7 @@ static int measure_host(struct bench *bench, struct ls_error *error)
         status = ls_measure_moves(&bench->measure, error);
     }
     if (!status)
-        ls_measure_finish(&bench->cluster, 1);
+        ls_measure_finish(&bench->cluster);
     return status;
 }
 

@@ -7,8 +7,7 @@
  *   hash       XXH3, and a 128-bit digest whose pieces combine by addition
  *   sums       the binary tree that fixes the order of every sum that a layout may cut
  *
- * Everything here is Local: no function communicates.
- */
+ * Everything here is Local: no function communicates. */
 #ifndef LOCKSTEP_BASE_H
 #define LOCKSTEP_BASE_H
 

@@ -38,8 +38,7 @@
  * helper threads (at most one a core, asleep when idle) do it if nobody waits. Over MPI the
  * caller drives what it waits for, and one thread a process, started with the first non-blocking
  * operation, drives the rest; MPI_THREAD_SERIALIZED is asked for. Memory is taken when a
- * communicator is made and with the first sum over MPI, not later.
- */
+ * communicator is made and with the first sum over MPI, not later. */
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
 

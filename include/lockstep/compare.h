@@ -8,8 +8,7 @@
  *   lockstep/compare/audit.h   a stretch of a run again, beside its records
  *
  * Everything here but ls_proof_make is Local. Ranks of a rerun are threads of the calling process;
- * they write nothing.
- */
+ * they write nothing. */
 #ifndef LOCKSTEP_COMPARE_H
 #define LOCKSTEP_COMPARE_H
 

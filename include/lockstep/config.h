@@ -21,8 +21,7 @@
  * that file's folder, and A|B beside it is the first that exists.
  *
  * The struct is a plain value: copy it freely. Everything here but ls_config_settle and
- * ls_config_ops is Local.
- */
+ * ls_config_ops is Local. */
 #ifndef LOCKSTEP_CONFIG_H
 #define LOCKSTEP_CONFIG_H
 

@@ -19,8 +19,7 @@
  *               with a backslash, comments, and variables and arrays that the script itself sets
  *   torchtitan  TOML, of the older and the newer layout of its keys
  *
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_CONVERT_H
 #define LOCKSTEP_CONVERT_H
 

@@ -5,8 +5,7 @@
  *   struct ls_arena    a device's memory: one allocation, cut front to back before the first step
  *   device/tier.h      memory tiers: host memory and files, for what does not fit into a device's
  *
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_DEVICE_H
 #define LOCKSTEP_DEVICE_H
 

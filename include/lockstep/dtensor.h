@@ -24,8 +24,7 @@
  * Sums are of float32, by the tree over an axis' ranks (ls_tree_split), the last axis first: the
  * bits of a sum depend on the placements that were Partial, not on what they become. Where the
  * sizes of the axes are powers of two it is the tree over mesh rank. max and min give NaN if one
- * value is. Everything else moves bytes, of any type.
- */
+ * value is. Everything else moves bytes, of any type. */
 #ifndef LOCKSTEP_DTENSOR_H
 #define LOCKSTEP_DTENSOR_H
 

@@ -9,8 +9,7 @@
  *         ls_finished_free
  *
  * A trainer evaluates and samples by a runner of its own, over the parts that it trains with
- * (lockstep/train.h). Loss, logits and text have the same bits in any layout.
- */
+ * (lockstep/train.h). Loss, logits and text have the same bits in any layout. */
 #ifndef LOCKSTEP_INFER_H
 #define LOCKSTEP_INFER_H
 

@@ -12,8 +12,7 @@
  *
  * RUN/events.jsonl is its record: one JSON object a line with "time" (seconds since 1970), "event"
  * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back,
- * host_slow, host_suspect, layout, going_on, not_repeated, deadline, stopped, done, gave_up.
- */
+ * host_slow, host_suspect, layout, going_on, not_repeated, deadline, stopped, done, gave_up. */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H
 
@@ -99,8 +98,7 @@ struct ls_run_status {
     double lost_s; /* from each failure to the first new step after it */
 };
 /* Reads the records of the run's folder. LS_EIO if there is no run, LS_EDATA for damaged
- * records.
- */
+ * records. */
 int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error);
 
 LS_C_END

@@ -1,8 +1,7 @@
 /* lockstep/mesh.h - named axes over ranks.
  *
  * A mesh lays size(axis 0) x size(axis 1) x ... ranks out in row-major order: the last axis varies
- * fastest, so its neighbours are neighbouring ranks. The arithmetic is pure and needs no network.
- */
+ * fastest, so its neighbours are neighbouring ranks. The arithmetic is pure, without a network. */
 #ifndef LOCKSTEP_MESH_H
 #define LOCKSTEP_MESH_H
 

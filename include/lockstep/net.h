@@ -22,8 +22,7 @@
  * gets what ~/.netrc (or the file NETRC) has for its host. A URL with a password or with "?" in it
  * is refused: configurations and records would keep it.
  *
- * Everything here is Local. One thread at a time uses a server.
- */
+ * Everything here is Local. One thread at a time uses a server. */
 #ifndef LOCKSTEP_NET_H
 #define LOCKSTEP_NET_H
 
@@ -53,8 +52,7 @@ bool ls_url_is(const char *name);
  * where several stand behind the host or at the end, which name nothing else here. */
 void ls_url_normalize(char *url);
 /* LS_ECONFIG, with what is wrong, for a URL that ls_server_open would refuse by its look: of
- * schemes http, https and s3 are taken, in letters of any case. The text holds none of its secrets.
- */
+ * schemes http, https and s3 are taken, in any case. The text holds none of its secrets. */
 int ls_url_check(const char *url, struct ls_error *error);
 
 /* A bucket or a web server, and who asks. */

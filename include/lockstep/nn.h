@@ -19,8 +19,7 @@
  * optimizer reads them.
  *
  * Local unless said. B sequences, T tokens, M = B*T rows, C channels, H heads, G key/value
- * heads, D head dim, F ffn, V vocabulary (padded).
- */
+ * heads, D head dim, F ffn, V vocabulary (padded). */
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 

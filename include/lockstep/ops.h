@@ -27,8 +27,7 @@
  * heads, G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is
  * the distance between rows in elements. "act" is the activation dtype: LS_F32, LS_BF16 or
  * LS_F16 (ls_is_act); statistics, gradients of parameters and parameters of norms and biases are
- * always float32.
- */
+ * always float32. */
 #ifndef LOCKSTEP_OPS_H
 #define LOCKSTEP_OPS_H
 

@@ -6,8 +6,7 @@
  * ls_optimizer_step: to orthogonalise a matrix, its parts meet on one rank.
  *
  * Muon (lockstep/ops/muon.h) is for hidden matrices (struct ls_param's hidden); beside it, tables
- * and vectors have AdamW's update. How matrices meet: doc/adr/0024-matrices-have-owners.md.
- */
+ * and vectors have AdamW's update. How matrices meet: doc/adr/0024-matrices-have-owners.md. */
 #ifndef LOCKSTEP_OPTIM_H
 #define LOCKSTEP_OPTIM_H
 

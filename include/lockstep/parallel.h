@@ -2,8 +2,7 @@
  *
  * The global batch of a step is n leaves (law of sums, S3). Each rank holds some of them and walks
  * through them in micro-batches. All of it is arithmetic on indices, tested without a network;
- * lockstep/parallel/zero.h carries the gradients.
- */
+ * lockstep/parallel/zero.h carries the gradients. */
 #ifndef LOCKSTEP_PARALLEL_H
 #define LOCKSTEP_PARALLEL_H
 

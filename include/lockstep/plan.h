@@ -14,8 +14,7 @@
  * Neighbours on tp are neighbouring ranks.
  *
  * Whatever a layout is, the result has the bits of one rank: what the recipe's tiles and leaves do
- * not admit is refused. Everything here is Local, and the same on every rank.
- */
+ * not admit is refused. Everything here is Local, and the same on every rank. */
 #ifndef LOCKSTEP_PLAN_H
 #define LOCKSTEP_PLAN_H
 

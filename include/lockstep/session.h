@@ -75,8 +75,7 @@
  *   which ends ranks
  *     close         saves what a run's steps have made -> step
  *
- * Everything here is Local, but for what the verbs do.
- */
+ * Everything here is Local, but for what the verbs do. */
 #ifndef LOCKSTEP_SESSION_H
 #define LOCKSTEP_SESSION_H
 

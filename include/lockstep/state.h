@@ -94,8 +94,7 @@ struct ls_state {
 };
 
 /* Local. Takes the unit's memory from arena, which may be measuring, and places in tiers. Nothing
- * is filled. After a failure, too, ls_state_release. Errors of ls_zero_new and ls_optimizer_meet.
- */
+ * is filled. After a failure ls_state_release, too. Errors: ls_zero_new's, ls_optimizer_meet's. */
 int ls_state_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error);
 /* Local. What ls_state_take made; a zeroed struct is allowed. After a failed step close the groups
  * first: they may still move buffers. */

@@ -6,8 +6,7 @@
  *   ls_prometheus_write        metrics as Prometheus and OpenMetrics read them
  *   lockstep/trace/picture.h   the loss, and any other curves, as a picture (SVG)
  *
- * Everything here is Local, and an object is used by one thread at a time. No record allocates.
- */
+ * Everything here is Local, and an object is used by one thread at a time. No record allocates. */
 #ifndef LOCKSTEP_TRACE_H
 #define LOCKSTEP_TRACE_H
 

@@ -15,8 +15,7 @@
  *     ls_trainer_free
  *
  * or ls_run, which is that loop with records, evaluation, samples and checkpoints as configured.
- * For one recipe all layouts give the same losses and the same hash, bit for bit.
- */
+ * For one recipe all layouts give the same losses and the same hash, bit for bit. */
 #ifndef LOCKSTEP_TRAIN_H
 #define LOCKSTEP_TRAIN_H
 
@@ -173,8 +172,7 @@ int ls_trainer_backward(struct ls_trainer *trainer, const struct ls_given_batch 
                         struct ls_step_report *report, struct ls_error *error);
 int ls_trainer_update(struct ls_trainer *trainer, struct ls_step_report *report,
                       struct ls_error *error);
-/* Local, on every rank. Discards the gradient that waits, if there is one: its step is not taken.
- */
+/* Local, on every rank. Discards the gradient that waits, if any: its step is not taken. */
 void ls_trainer_discard(struct ls_trainer *trainer);
 
 /* Local. Scores and generates between two steps (ls_runner_score, ls_runner_continue of
@@ -303,8 +301,7 @@ int ls_run_open(const struct ls_config *config, struct ls_comm *world, const str
 /* At the run's last step, or once hooks->stop was heard. */
 bool ls_run_ended(const struct ls_running *run);
 /* Not once ls_run_ended. On batch, if one is given; else the update where a gradient waits
- * (ls_trainer_backward); else on a batch of the data. A batch that is refused leaves all as it was.
- */
+ * (ls_trainer_backward); else on a batch of the data. A batch that is refused changes nothing. */
 int ls_run_step(struct ls_running *run, const struct ls_given_batch *batch,
                 struct ls_step_report *report, struct ls_error *error);
 struct ls_trainer *ls_run_trainer(struct ls_running *run);

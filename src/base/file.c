@@ -18,8 +18,7 @@
 
 enum {
     BUFFER_BYTES = LS_FILE_STRAIGHT_BYTES,
-    DIRECT_BYTES = 4 << 20,     /* the buffer of a file that bypasses the page cache, */
-    BLOCK_BYTES = 4096,         /* and what its pieces and their places are multiples of */
+    DIRECT_BYTES = 4 << 20,     /* the buffer of a file that bypasses the page cache */
     WRITE_BYTES_MAX = 8 << 20,  /* one write(2): well under the kernel's 2 GiB limit */
     WRITEBACK_BYTES = 32 << 20, /* the disk starts early, so that fsync has little to wait for */
     SETTLE_BYTES = 8 << 20,
@@ -221,7 +220,8 @@ int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const str
 void ls_atomic_file_direct(struct ls_atomic_file *file)
 {
     LS_ASSERT(file->fd >= 0 && !file->size);
-    unsigned char *room = file->temporary[0] ? aligned_alloc(BLOCK_BYTES, DIRECT_BYTES) : NULL;
+    unsigned char *room =
+        file->temporary[0] ? aligned_alloc(LS_FILE_BLOCK_BYTES, DIRECT_BYTES) : NULL;
     if (!room || fcntl(file->fd, F_SETFL, O_DIRECT)) {
         free(room);
         return;
@@ -275,7 +275,7 @@ static int file_put(struct ls_atomic_file *file, const unsigned char *data, size
     while (bytes > 0) {
         size_t piece = bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX;
         size_t written;
-        if (file->direct && (piece % BLOCK_BYTES || file->on_disk % BLOCK_BYTES))
+        if (file->direct && (piece % LS_FILE_BLOCK_BYTES || file->on_disk % LS_FILE_BLOCK_BYTES))
             direct_end(file); /* the last bytes */
         int failure = ls_fd_write(file->fd, data, piece, file->fault, &written);
         file->on_disk += written;
@@ -314,8 +314,8 @@ int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t b
     for (const unsigned char *from = data; bytes > 0 && !file->error.code;) {
         size_t piece = ls_min(file->room - file->buffered, bytes);
         if (!file->buffered && bytes >= file->room &&
-            (!file->direct || (uintptr_t)from % BLOCK_BYTES == 0)) {
-            piece = bytes - (file->direct ? bytes % BLOCK_BYTES : 0);
+            (!file->direct || (uintptr_t)from % LS_FILE_BLOCK_BYTES == 0)) {
+            piece = bytes - (file->direct ? bytes % LS_FILE_BLOCK_BYTES : 0);
             file_put(file, from, piece);
         } else {
             memcpy(file->buffer + file->buffered, from, piece);

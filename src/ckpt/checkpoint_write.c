@@ -361,7 +361,7 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
 
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error)
 {
-    unsigned char *room = aligned_alloc(4096, COPY_BYTES); /* no copy on the way to the disk */
+    unsigned char *room = aligned_alloc(LS_FILE_BLOCK_BYTES, COPY_BYTES);
     int status = room ? LS_OK : ls_no_memory(error, "to copy a checkpoint's files");
     for (int i = 0; i < to->taken_count && !status; i++)
         status = file_copy(to, &to->taken[i], room, error);

@@ -39,7 +39,6 @@ struct ls_pipeline {
     int64_t *sent;                /* [chunks * m]: the number of its activation's send, -1 */
     struct ls_request receive[2]; /* of the action at an even or odd place */
     struct label receive_label[2];
-    struct ls_pipeline_stats stats;
 };
 
 int ls_pipeline_gradient_sends(const struct ls_schedule *schedule)
@@ -143,11 +142,6 @@ void ls_pipeline_free(struct ls_pipeline *pipeline)
     free(pipeline);
 }
 
-void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipeline_stats *stats)
-{
-    *stats = pipeline->stats;
-}
-
 /* ---- moving --------------------------------------------------------------------------------- */
 
 static int64_t count_of(const struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
@@ -178,17 +172,6 @@ static void set_label(struct ls_pipeline *pipeline, struct label *label, int dir
     snprintf(label->text, sizeof label->text, "%s %d-%d of micro-batch %lld",
              direction == FORWARDS ? "activation" : "gradient", from, to, (long long)micro_batch);
     ls_comm_label(pipeline->options.comm, label->text);
-}
-
-static int wait_timed(struct ls_pipeline *pipeline, struct ls_request *request,
-                      struct ls_error *error)
-{
-    if (request->ticket == 0)
-        return LS_OK;
-    double begin = ls_now_s();
-    int status = ls_wait(request, error);
-    pipeline->stats.wait_s += ls_now_s() - begin;
-    return status;
 }
 
 static int direction_of(struct ls_action action)
@@ -231,7 +214,7 @@ static int end_sends(struct ls_pipeline *pipeline, const struct ls_pipeline_ops 
     struct sends *sends = &pipeline->sends[direction];
     int status = sends->ended < until ? settle(ops, error) : LS_OK;
     while (sends->ended < until && status == LS_OK) {
-        status = wait_timed(pipeline, &sends->request[sends->ended % sends->room], error);
+        status = ls_wait(&sends->request[sends->ended % sends->room], error);
         sends->ended++;
     }
     return status;
@@ -243,7 +226,7 @@ static int end_activation(struct ls_pipeline *pipeline, int64_t number, struct l
     struct sends *sends = &pipeline->sends[FORWARDS];
     if (number < sends->ended)
         return LS_OK;
-    return wait_timed(pipeline, &sends->request[number % sends->room], error);
+    return ls_wait(&sends->request[number % sends->room], error);
 }
 
 /* Hands the result of an action to stage `to`. */
@@ -308,17 +291,15 @@ static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops
     if (status == LS_OK)
         status = settle(ops, error);
     if (status == LS_OK)
-        status = wait_timed(pipeline, &pipeline->receive[index % 2], error);
+        status = ls_wait(&pipeline->receive[index % 2], error);
     /* The backward may overwrite what its forward handed on. */
     int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches + action.micro_batch;
     if (status == LS_OK && (action.kind == LS_ACTION_I || action.kind == LS_ACTION_B))
         status = end_activation(pipeline, pipeline->sent[at], error);
     const void *result = NULL;
     int to = parallel_target(schedule, action);
-    double begin = ls_now_s();
     if (status == LS_OK)
         status = ops->compute(ops->user, &task, to >= 0 ? &result : NULL, error);
-    pipeline->stats.compute_s += ls_now_s() - begin;
     if (status == LS_OK && to >= 0)
         status = deliver(pipeline, ops, action, to, result, error);
     return status;
@@ -330,8 +311,6 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
     const struct ls_schedule *schedule = pipeline->schedule;
     int64_t count;
     const struct ls_action *actions = ls_schedule_actions(schedule, pipeline->rank, &count);
-    double begin = ls_now_s();
-    pipeline->stats = (struct ls_pipeline_stats){0};
     for (int64_t i = 0; i < schedule->chunks * schedule->micro_batches; i++)
         pipeline->sent[i] = -1;
     for (int d = 0; d < DIRECTIONS; d++)
@@ -347,6 +326,5 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
         status = end_sends(pipeline, ops, d, pipeline->sends[d].started, error);
     if (pipeline->options.comm)
         ls_comm_label(pipeline->options.comm, NULL);
-    pipeline->stats.elapsed_s = ls_now_s() - begin;
     return status;
 }

@@ -93,12 +93,8 @@ static int run_once(struct ls_comm *comm, struct ls_pipeline *pipeline, struct r
     double barrier_s = ls_now_s();
     if (status == LS_OK)
         status = ls_pipeline_run(pipeline, &ops, error);
-    if (status == LS_OK) {
-        struct ls_pipeline_stats stats;
-        ls_pipeline_get_stats(pipeline, &stats);
-        out->wait_s = stats.wait_s;
+    if (status == LS_OK)
         status = summarise(comm, rehearsal, barrier_s, out, error);
-    }
     ls_comm_free(comm);
     return status;
 }

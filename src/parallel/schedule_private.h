@@ -27,8 +27,7 @@ void parallel_builder_add(struct parallel_builder *builder, enum ls_action_kind 
 /* What an action does for its stage and micro-batch. */
 enum parallel_part { PARALLEL_FORWARD, PARALLEL_INPUT, PARALLEL_WEIGHT, PARALLEL_PARTS };
 
-/* Where each part stands in its rank's list: position[part][stage * m + micro_batch], -1: nowhere.
- */
+/* Where each part stands in its rank's list: position[part][stage * m + micro_batch], or -1. */
 struct parallel_index {
     int32_t *position[PARALLEL_PARTS];
 };

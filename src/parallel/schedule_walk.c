@@ -69,8 +69,7 @@ static const struct ls_action *action_at(const struct walk *walk, int rank, int3
     return &walk->schedule->actions[walk->schedule->first[rank] + position];
 }
 
-/* The meeting at which the result of a stage for a micro-batch, F's or else I's and B's, is there.
- */
+/* The meeting at which a stage's result for a micro-batch, F's or else I's and B's, is there. */
 static int64_t meeting_of(const struct ls_schedule *schedule, struct ls_action action, int stage)
 {
     return ((int64_t)part_of(action) * schedule->stages + stage) * schedule->micro_batches +

@@ -380,16 +380,6 @@ void *ls_zero_compute(struct ls_zero *zero, int tensor)
                bytes;
 }
 
-int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)
-{
-    if (!request->ticket)
-        return LS_OK;
-    double before = ls_now_s();
-    int status = ls_wait(request, error);
-    zero->wait_s += ls_now_s() - before;
-    return status;
-}
-
 void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece)
 {
     ls_comm_label(zero->options.shard,

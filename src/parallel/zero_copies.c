@@ -112,11 +112,9 @@ int zero_copies_need(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_
     struct ls_swap_buffer *buffer;
     if (!zero->units[u].away)
         return LS_OK;
-    double before = ls_now_s();
     int status = copies_get(zero, ops, u, true, &buffer, error);
     if (!status)
         status = ls_swap_wait_read(buffer, error);
-    zero->wait_s += ls_now_s() - before;
     zero->units[u].expected = false;
     return status;
 }

@@ -90,7 +90,7 @@ static int kept_wait(struct ls_zero *zero, struct ls_error *error)
 {
     int status = LS_OK;
     for (int kind = 0; kind < 2 && !status; kind++)
-        status = zero_wait(zero, &zero->kept_request[kind], error);
+        status = ls_wait(&zero->kept_request[kind], error);
     return status;
 }
 
@@ -107,7 +107,7 @@ static int gather_finish(struct ls_zero *zero, struct ls_ops *ops, struct zero_s
     struct zero_unit *unit = &zero->units[slot->unit];
     int status = kept_wait(zero, error);
     for (int i = 0; i < slot->pending && !status; i++)
-        status = zero_wait(zero, &slot->request[i], error);
+        status = ls_wait(&slot->request[i], error);
     if (status)
         return status;
     zero->gathers_pending -= slot->pending;

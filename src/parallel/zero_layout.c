@@ -186,8 +186,7 @@ static bool is_persistent(const struct ls_zero *zero, const struct ls_param *par
 
 enum filter { DIRECT, PACKED, PERSISTENT };
 
-/* Adds the unit's tensors of a kind that pass the filter. Direct ones above the limit are packed.
- */
+/* Adds the unit's tensors of a kind that pass the filter. Direct ones past the limit are packed. */
 static void unit_add(struct cursor *at, int u, enum zero_kind kind, enum filter filter,
                      struct zero_parcel *parcel)
 {

@@ -181,7 +181,6 @@ struct ls_zero {
     int64_t head, joined, tail; /* [head, joined) go on to replicas, [joined, tail) reduce over
                                  * `shard` */
     int scatters_pending, reduces_pending;
-    double wait_s;
 };
 
 static inline float *zero_master(const struct ls_zero *zero, int64_t element)
@@ -241,8 +240,7 @@ unsigned char *zero_copy_at(const struct ls_zero *zero, const struct zero_unit *
                             int64_t shard);
 /* A unit that is away comes, and is waited for. Gathers from a buffer that it takes end first. */
 int zero_copies_need(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_error *error);
-/* It starts to come, unless somebody needs the buffer that it would take. *came false: it is there.
- */
+/* It starts to come, unless somebody needs the buffer that it takes. *came false: it is there. */
 int zero_copies_prefetch(struct ls_zero *zero, int u, bool *came, struct ls_error *error);
 /* What was written goes to the tier. */
 int zero_copies_close(struct ls_zero *zero, struct ls_error *error);
@@ -268,8 +266,5 @@ int zero_part_put(struct ls_zero *zero, int r, enum zero_part part, struct ls_er
 struct zero_turn zero_turn(const struct ls_zero *zero, const struct ls_dp_micro *micro);
 /* Waits for scatters until n more operations may be started on `shard`. */
 int zero_scatters_make_room(struct ls_zero *zero, int n, struct ls_error *error);
-
-/* ls_wait with the time in zero->wait_s. */
-int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error);
 
 #endif

@@ -28,11 +28,11 @@ struct zero_turn zero_turn(const struct ls_zero *zero, const struct ls_dp_micro 
 
 /* ---- jobs ----------------------------------------------------------------------------------- */
 
-static int requests_wait(struct ls_zero *zero, struct ls_request *requests, int *count,
-                         int *pending, struct ls_error *error)
+static int requests_wait(struct ls_request *requests, int *count, int *pending,
+                         struct ls_error *error)
 {
     for (int i = 0; i < *count; i++) {
-        int status = zero_wait(zero, &requests[i], error);
+        int status = ls_wait(&requests[i], error);
         if (status)
             return status;
     }
@@ -53,7 +53,7 @@ static bool requests_test(struct ls_request *requests, int count)
 static int job_finish(struct ls_zero *zero, struct ls_error *error)
 {
     struct zero_job *job = job_at(zero, zero->head);
-    int status = requests_wait(zero, job->reduce, &job->reduces, &zero->reduces_pending, error);
+    int status = requests_wait(job->reduce, &job->reduces, &zero->reduces_pending, error);
     if (!status)
         zero->head++;
     return status;
@@ -61,7 +61,7 @@ static int job_finish(struct ls_zero *zero, struct ls_error *error)
 
 static int scatters_wait(struct ls_zero *zero, struct zero_job *job, struct ls_error *error)
 {
-    return requests_wait(zero, job->scatter, &job->scatters, &zero->scatters_pending, error);
+    return requests_wait(job->scatter, &job->scatters, &zero->scatters_pending, error);
 }
 
 /* Elements of one of up to ZERO_BUCKETS pieces. */
@@ -145,7 +145,7 @@ static int around_wait(struct ls_zero *zero, int r, struct ls_error *error)
     struct zero_region *region = &zero->regions[r];
     int status = region->due ? sum_send(zero, r, &region->around, error) : LS_OK;
     region->due = false;
-    return status ? status : zero_wait(zero, &region->around, error);
+    return status ? status : ls_wait(&region->around, error);
 }
 
 static int job_send_on(struct ls_zero *zero, struct zero_job *job, struct ls_error *error)
@@ -258,7 +258,7 @@ static int job_receive(struct ls_zero *zero, struct ls_ops *ops, const struct ze
         status =
             ls_recv_start(zero->options.replicate, job->sum, elements, LS_F32, neighbour(zero, -1),
                           job->region % LS_COMM_TAG_MAX, &receive, LS_HERE, error);
-    return status ? status : zero_wait(zero, &receive, error);
+    return status ? status : ls_wait(&receive, error);
 }
 
 static int job_new(struct ls_zero *zero, struct ls_ops *ops, const struct zero_job *job,
@@ -528,7 +528,7 @@ int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls
 }
 
 int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gradient,
-                            double *wait_s, struct ls_error *error)
+                            struct ls_error *error)
 {
     int status = jobs_join(zero, ops, zero->tail, error);
     while (!status && zero->head < zero->tail)
@@ -547,9 +547,6 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
         status = zero_sums_settle(zero, error);
     if (!status)
         status = ls_zero_settle(zero, ops, error);
-    if (wait_s)
-        *wait_s += zero->wait_s;
-    zero->wait_s = 0;
     for (int r = 0; r < zero->options.params->region_count; r++) {
         struct zero_region *region = &zero->regions[r];
         if (!status && !region->reported && zero_has_region(&zero->options, r))

@@ -147,11 +147,9 @@ int zero_part_get(struct ls_zero *zero, int r, enum zero_part part, bool reads, 
         return LS_OK;
     const struct ls_swap_block block = block_of(zero, r, part);
     struct ls_swap_buffer *buffer;
-    double before = ls_now_s();
     int status = ls_swap_get(zero->swap, &block, reads, &buffer, error);
     if (!status)
         status = ls_swap_wait(buffer, error);
-    zero->wait_s += ls_now_s() - before;
     *values = (float *)(void *)buffer->data;
     return status;
 }

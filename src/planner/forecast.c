@@ -1,5 +1,4 @@
-/* A step's time: every distinct rank is recorded, given its times on the cluster, and carried out.
- */
+/* A step's time: each distinct rank is recorded, given its times on the cluster, carried out. */
 #include <lockstep/base/meter.h>
 #include <lockstep/ckpt/interval.h>
 #include <lockstep/planner/closed_forms.h>
@@ -152,16 +151,17 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
     return status;
 }
 
-/* Of a step: doubles alone, which all grow alike with the number of micro-batches. */
+/* Of a step: doubles alone. Those before mean.pass_s all grow alike with the number of
+ * micro-batches; waits move between passes. */
 struct step_times {
-    double step_s, compute_s, contended_s, work_s[LS_WORK_KINDS];
-    double exposed_s[LS_ACCOUNTS], moving_s[LS_ACCOUNTS];
-    double offload_exposed_s, offload_s, flops;
-    double slowest_s; /* of the rank that takes most without its waits for other stages */
-    double pass_s[LS_WORK_PASSES]; /* waits move between passes, so these do not grow alike */
-    double fixed_s;
+    double step_s, flops; /* flops: of all ranks */
+    double slowest_s;     /* of the rank that takes most without its waits for other stages */
+    struct ls_simulated_rank mean;
 };
-enum { TIMES = offsetof(struct step_times, pass_s) / sizeof(double) };
+enum {
+    TIMES = offsetof(struct step_times, mean.pass_s) / sizeof(double),
+    FIGURES = sizeof(struct ls_simulated_rank) / sizeof(double)
+};
 
 static double own_s(const struct ls_simulated_rank *rank)
 {
@@ -175,25 +175,14 @@ static double own_s(const struct ls_simulated_rank *rank)
 static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
                           struct step_times *times)
 {
-    double all = (double)ranks;
     *times = (struct step_times){.step_s = ls_simulation_step_s(simulation)};
+    double *mean = (double *)&times->mean;
     for (int64_t rank = 0; rank < ranks; rank++) {
         const struct ls_simulated_rank *one = ls_simulation_rank(simulation, rank);
-        times->compute_s += one->compute_s / all;
-        times->contended_s += one->contended_s / all;
-        times->fixed_s += one->fixed_s / all;
         times->flops += one->flops;
         times->slowest_s = fmax(times->slowest_s, own_s(one));
-        times->offload_exposed_s += one->offload_exposed_s / all;
-        times->offload_s += one->offload_s / all;
-        for (int kind = 0; kind < LS_WORK_KINDS; kind++)
-            times->work_s[kind] += one->work_s[kind] / all;
-        for (int pass = 0; pass < LS_WORK_PASSES; pass++)
-            times->pass_s[pass] += one->pass_s[pass] / all;
-        for (int account = 0; account < LS_ACCOUNTS; account++) {
-            times->exposed_s[account] += one->exposed_s[account] / all;
-            times->moving_s[account] += one->moving_s[account] / all;
-        }
+        for (int i = 0; i < FIGURES; i++)
+            mean[i] += ((const double *)one)[i] / (double)ranks;
     }
 }
 
@@ -289,18 +278,19 @@ static void rates_set(const struct ls_forecast_ask *ask, const struct step_times
     double peak = ls_cluster_peak(ask->cluster, layout->numerics.act) * (double)f->ranks *
                   (double)f->accelerators;
     double model = ls_model_flops_per_token(&layout->model, layout->sequence) * tokens;
-    double busy = times->compute_s + times->offload_exposed_s;
+    const struct ls_simulated_rank *mean = &times->mean;
+    double busy = mean->compute_s + mean->offload_exposed_s;
     f->samples = ls_cost_samples(ask->cluster, ask->config, layout, f->accelerators);
     f->samples_exposed_s = fmax(f->samples.seconds - times->step_s, 0);
     f->step_s = times->step_s + f->samples_exposed_s;
-    f->compute_s = times->compute_s;
+    f->compute_s = mean->compute_s;
     f->slowest = slowest_of(ask, f->accelerators);
-    f->contended_s = times->contended_s;
-    memcpy(f->work_s, times->work_s, sizeof f->work_s);
-    memcpy(f->exposed_s, times->exposed_s, sizeof f->exposed_s);
-    memcpy(f->moving_s, times->moving_s, sizeof f->moving_s);
-    f->offload_exposed_s = times->offload_exposed_s;
-    f->offload_s = times->offload_s;
+    f->contended_s = mean->contended_s;
+    memcpy(f->work_s, mean->work_s, sizeof f->work_s);
+    memcpy(f->exposed_s, mean->exposed_s, sizeof f->exposed_s);
+    memcpy(f->moving_s, mean->moving_s, sizeof f->moving_s);
+    f->offload_exposed_s = mean->offload_exposed_s;
+    f->offload_s = mean->offload_s;
     for (int account = 0; account < LS_ACCOUNTS; account++)
         busy += f->exposed_s[account];
     f->idle_s = fmax(times->step_s - busy, 0);
@@ -409,8 +399,8 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
         status = step_extend(ask, &times, &extended, error);
     if (!status && !extended) {
         status = step_simulate(ask, &times, error);
-        memcpy(f->pass_s, times.pass_s, sizeof f->pass_s);
-        f->fixed_s = times.fixed_s;
+        memcpy(f->pass_s, times.mean.pass_s, sizeof f->pass_s);
+        f->fixed_s = times.mean.fixed_s;
     }
     if (!status)
         rates_set(ask, &times, f);

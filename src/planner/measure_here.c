@@ -35,6 +35,6 @@ int ls_measure_here(const struct ls_config *config, struct ls_cluster *cluster,
     if (!status)
         status = ls_measure_moves(&measure, error);
     if (!status)
-        ls_measure_finish(cluster, 1);
+        ls_measure_finish(cluster);
     return status;
 }

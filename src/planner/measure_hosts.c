@@ -210,7 +210,7 @@ static int processes_measure(const struct ls_measure *measure, struct ls_comm *w
     if (!status)
         status = ls_measure_moves_of(measure, local, error);
     if (!status && ls_comm_rank(local) == 0)
-        ls_measure_finish(measure->cluster, 1);
+        ls_measure_finish(measure->cluster);
     ls_comm_free(local);
     return ls_comm_agree(world, status, error);
 }

@@ -217,7 +217,7 @@ static double best_share(const struct ls_cluster *cluster, enum ls_work_kind fir
     return fmin(best, 1);
 }
 
-void ls_measure_finish(struct ls_cluster *cluster, int hosts)
+void ls_measure_finish(struct ls_cluster *cluster)
 {
     struct ls_cluster_link *link = &cluster->link[0];
     cluster_link_defaults(link);
@@ -228,7 +228,7 @@ void ls_measure_finish(struct ls_cluster *cluster, int hosts)
         link->bytes_per_s = cluster->accelerator.bytes_per_s;
     }
     cluster->links = 1;
-    cluster->hosts = hosts;
+    cluster->hosts = 1;
     double products = best_share(cluster, LS_WORK_PRODUCT, LS_WORK_PRODUCT_AT, 2);
     double attention = best_share(cluster, LS_WORK_ATTENTION, LS_WORK_ATTENTION, 4);
     if (products > 0)

@@ -57,8 +57,7 @@ int ls_state_gradient(struct ls_state *state, struct ls_error *error)
 {
     int status = LS_OK;
     for (int set = 0; set < state->layout->set_count && !status; set++)
-        status =
-            ls_zero_gradient_finish(state->zero[set], state->ops, &state->gradient, NULL, error);
+        status = ls_zero_gradient_finish(state->zero[set], state->ops, &state->gradient, error);
     return status ? status : tied_exchange(state, error);
 }
 

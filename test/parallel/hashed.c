@@ -236,13 +236,8 @@ static int run_with(struct ls_comm *comm, struct ls_pipeline *pipeline,
                     const struct hashed_job *job, struct ls_error *error)
 {
     struct rank rank;
-    struct ls_pipeline_stats stats;
     rank_init(&rank, job, ls_comm_rank(comm));
     int code = run_steps(pipeline, &rank, error);
-    ls_pipeline_get_stats(pipeline, &stats);
-    if (code == LS_OK && stats.wait_s + stats.compute_s > stats.elapsed_s)
-        code = ls_error_set(error, LS_EINVAL, "%g s waited and %g s computed in %g s", stats.wait_s,
-                            stats.compute_s, stats.elapsed_s);
     if (code == LS_OK)
         code = compare(&rank, error);
     /* After a failure this ends what is pending: buffers are free again, and peers fail too. */

@@ -379,9 +379,8 @@ static int step_run(struct rank *rank, int step, struct ls_error *error)
             status = backward(rank, step, m - ahead, error);
     }
     float *gradient;
-    double wait_s = 0;
     if (!status)
-        status = ls_zero_gradient_finish(rank->zero, &rank->ops, &gradient, &wait_s, error);
+        status = ls_zero_gradient_finish(rank->zero, &rank->ops, &gradient, error);
     if (!status)
         status = update(rank, step, gradient, error);
     return status ? status : ls_zero_publish(rank->zero, &rank->ops, error);

@@ -182,7 +182,7 @@ CASE(test_gradients_out_of_order)
     int status = ls_zero_gradient_done(zero, &ops, 1, &second, &error);
     if (status != LS_EINVAL || !strstr(error.text, "region 1 comes for micro-batch 1, but 2 is"))
         fail_msg("counted twice: status %d, %s", status, error.text);
-    status = ls_zero_gradient_finish(zero, &ops, &final, NULL, &error);
+    status = ls_zero_gradient_finish(zero, &ops, &final, &error);
     if (status != LS_ECOMM || !strstr(error.text, "region 3 was never reduced: micro-batch 1 "))
         fail_msg("forgotten: status %d, %s", status, error.text);
     status = ls_zero_gradient(zero, &ops, 0, &second, &gradient, &error);
@@ -281,7 +281,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status) { /* regions 0 to 2 are missing: only what was started is waited for */
         float *gradient;
         struct ls_error refused = {0};
-        status = expect(ls_zero_gradient_finish(zero, &ops, &gradient, NULL, &refused), LS_ECOMM,
+        status = expect(ls_zero_gradient_finish(zero, &ops, &gradient, &refused), LS_ECOMM,
                         "region 0 was never reduced", &refused, error);
     }
     ls_comm_agree(comm, status, &(struct ls_error){0});

@@ -212,7 +212,7 @@ CASE_WITH(test_a_machine_is_measured, scratch_setup, scratch_teardown)
     if (ls_measure_machine(&measure, *state, &error) ||
         ls_measure_grid(&measure, LS_F32, 1, &error) || ls_measure_moves(&measure, &error))
         fail_msg("%s", error.text);
-    ls_measure_finish(&cluster, 1);
+    ls_measure_finish(&cluster);
     bool works[LS_WORK_KINDS] = {false}, moves[LS_COMM_KINDS] = {false};
     for (int64_t i = 0; i < cluster.works_count; i++)
         works[cluster.works[i].kind] = true;

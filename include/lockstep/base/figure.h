@@ -2,8 +2,7 @@
  * "3 us", "300B" of tokens. Recipes, clusters, options and the environment all read it here.
  *
  * A number is decimal: no NaN, infinity or hexadecimal. Spaces may stand between it and its unit.
- * k or K, M, G, T, P, E are powers of 1,000, Ki to Ti powers of 1,024. Everything here is Local.
- */
+ * k or K, M, G, T, P, E are powers of 1,000, Ki to Ti powers of 1,024. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_FIGURE_H
 #define LOCKSTEP_BASE_FIGURE_H
 

@@ -11,8 +11,7 @@
  * reader had enough, and SIGPIPE is ignored, what nobody reads is dropped. A folder is LS_EIO.
  *
  * The first failure is kept in the file: later writes do nothing and commit reports it, after
- * removing the temporary, so a caller may check only the commit. Everything here is Local.
- */
+ * removing the temporary, so a caller may check only the commit. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_FILE_H
 #define LOCKSTEP_BASE_FILE_H
 
@@ -66,7 +65,9 @@ enum { LS_FILE_STRAIGHT_BYTES = 256 << 10 };
 int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t bytes);
 /* A large file that is written beside other work: its bytes go from a buffer to the disk, past the
  * page cache, which takes a tenth of the CPU time and no memory; who reads it soon reads the disk.
- * A hint, after open: file systems that cannot do it write as ever. */
+ * Data at a multiple of LS_FILE_BLOCK_BYTES needs no copy on the way. A hint, after open: file
+ * systems that cannot do it write as ever. */
+enum { LS_FILE_BLOCK_BYTES = 4096 };
 void ls_atomic_file_direct(struct ls_atomic_file *file);
 /* Appends formatted text of less than 4096 bytes. */
 int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)

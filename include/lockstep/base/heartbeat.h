@@ -6,8 +6,7 @@
  *   ls_heartbeat_stop(heart)                               the file says that it is over
  *
  * A process that is stopped, or whose host is, leaves the file as it is. Times of several hosts
- * differ: a reader counts the beats, by its own clock. Everything here is Local.
- */
+ * differ: a reader counts the beats, by its own clock. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_HEARTBEAT_H
 #define LOCKSTEP_BASE_HEARTBEAT_H
 

@@ -4,8 +4,7 @@
  *
  * A file has at most LS_JSON_BYTES_MAX bytes, in UTF-8, and an object each key once. Errors are the
  * caller's code, "PATH:LINE:COLUMN: not JSON: why: what was expected"; LS_ENOMEM; and of a file
- * those of ls_file_read. Everything here is Local.
- */
+ * those of ls_file_read. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_JSON_H
 #define LOCKSTEP_BASE_JSON_H
 

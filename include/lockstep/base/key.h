@@ -19,8 +19,7 @@ struct ls_word {
 bool ls_word_read(const struct ls_word *words, const char *text, int *value);
 /* The first word of that value, "?" if there is none. */
 const char *ls_word_of(const struct ls_word *words, int value);
-/* "adamw, sgd or lion", and behind it "; did you mean lion?" where text is nearly that; NULL: none.
- */
+/* "adamw, sgd or lion", and then "; did you mean lion?" where text is nearly that; NULL: none. */
 void ls_words_expected(const struct ls_word *words, const char *text, char *expected, size_t bytes);
 
 /* Whether a list of words with | between, "cosine|linear", has this one. */

@@ -5,8 +5,7 @@
  *
  * defines curl_easy_init for this library alone; it calls the function of that name in libcurl.
  * Call it only if ls_lazy_symbol has found something: a function that is missing would be called at
- * NULL. Everything here is Local, from any thread.
- */
+ * NULL. Everything here is Local, from any thread. */
 #ifndef LOCKSTEP_BASE_LAZY_LIBRARY_H
 #define LOCKSTEP_BASE_LAZY_LIBRARY_H
 

@@ -7,8 +7,7 @@
  *
  * The lock is flock(2) on DIRECTORY/lock: it ends with the process that holds it, however that
  * ends, so a process that was killed leaves nothing in the way. The file says who holds it. Readers
- * of the directory need no lock. Everything here is Local.
- */
+ * of the directory need no lock. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_LOCK_H
 #define LOCKSTEP_BASE_LOCK_H
 

@@ -1,8 +1,7 @@
 /* lockstep/base/temporary.h - "<path>.tmp-<pid>": what is written beside path until it is whole.
  *
  * A process that is killed leaves it. The next one that writes the same path takes it away, if it
- * sees that nobody writes it any more. Everything here is Local.
- */
+ * sees that nobody writes it any more. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_TEMPORARY_H
 #define LOCKSTEP_BASE_TEMPORARY_H
 

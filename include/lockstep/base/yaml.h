@@ -8,8 +8,7 @@
  *   ls_yaml_end(&yaml)            nothing stands behind the document
  *   ls_yaml_close(&yaml)          in each case
  *
- * Errors are LS_ECONFIG, "NAME:LINE:COLUMN: what", and LS_ENOMEM. Everything here is Local.
- */
+ * Errors are LS_ECONFIG, "NAME:LINE:COLUMN: what", and LS_ENOMEM. Everything here is Local. */
 #ifndef LOCKSTEP_BASE_YAML_H
 #define LOCKSTEP_BASE_YAML_H
 

@@ -19,8 +19,7 @@
  * numbers, so that who comes first to something has it first. Otherwise times are not looked at: a
  * player that can go on still can later, so if one order comes to the end, each does.
  *
- * Everything here is Local. Time: O(1) a call, O(log players) if clocked.
- */
+ * Everything here is Local. Time: O(1) a call, O(log players) if clocked. */
 #ifndef LOCKSTEP_COMM_EXECUTOR_H
 #define LOCKSTEP_COMM_EXECUTOR_H
 

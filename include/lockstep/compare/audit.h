@@ -4,8 +4,7 @@
  *     ls_rerun_new(&audit.config, audit.checkpoint, INT64_MAX, audit.to, &again, error)
  *     ls_audit_judge(&audit, again, &verdict, error)
  *
- * doc/audit.md says what this proves. Everything here is Local.
- */
+ * doc/audit.md says what this proves. Everything here is Local. */
 #ifndef LOCKSTEP_COMPARE_AUDIT_H
 #define LOCKSTEP_COMPARE_AUDIT_H
 

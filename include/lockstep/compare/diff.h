@@ -6,8 +6,7 @@
  *     ls_diff_release(&diff)
  *
  * doc/verify.md says how to read the result. Everything here is Local: ranks are threads of this
- * process, and nothing is written.
- */
+ * process, and nothing is written. */
 #ifndef LOCKSTEP_COMPARE_DIFF_H
 #define LOCKSTEP_COMPARE_DIFF_H
 

@@ -7,8 +7,7 @@
  * What is missing or unreadable is said on the page, in its place: a run that has not made a step,
  * goes on still, was killed within a line, whose losses are not finite, or whose config.yaml this
  * version does not read. Of runs of more than LS_REPORT_POINTS_MAX steps, neighbours are drawn by
- * their mean: page and memory are bounded.
- */
+ * their mean: page and memory are bounded. */
 #ifndef LOCKSTEP_COMPARE_REPORT_H
 #define LOCKSTEP_COMPARE_REPORT_H
 

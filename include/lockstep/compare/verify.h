@@ -4,8 +4,7 @@
  *     ls_verify_run(&verify, error)                  trains one rank, then each layout; tells of
  * each ls_verify_release(&verify)
  *
- * doc/verify.md says what this proves. Everything here is Local: ranks are threads of this process.
- */
+ * doc/verify.md says what this proves. All of it is Local: ranks are threads of this process. */
 #ifndef LOCKSTEP_COMPARE_VERIFY_H
 #define LOCKSTEP_COMPARE_VERIFY_H
 

@@ -4,8 +4,7 @@
  * A run's directory is enough to generate and to evaluate wherever it lies: it has config.yaml,
  * whose paths are relative to it, and in tokenizer/ the tokenizer's files with their digests.
  *
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_CONFIG_INPUTS_H
 #define LOCKSTEP_CONFIG_INPUTS_H
 
@@ -63,8 +62,7 @@ int64_t ls_config_samples(const struct ls_config *config, int64_t steps);
 int ls_config_source_count(const struct ls_config *config);
 
 /* The tokenizer of data.tokenizer, or of the first store that is trained on; *out NULL (and LS_OK)
- * where the data has none.
- */
+ * where the data has none. */
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
                         struct ls_error *error);
 

@@ -17,8 +17,7 @@
  *
  * Arguments hold no pointer but those to operands, to objects that outlive the command, and to
  * constants of the program: given a copy of them with other operands, a command does the same on
- * other memory. Everything here is Local.
- */
+ * other memory. Everything here is Local. */
 #ifndef LOCKSTEP_DEVICE_QUEUE_H
 #define LOCKSTEP_DEVICE_QUEUE_H
 

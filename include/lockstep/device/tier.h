@@ -15,8 +15,7 @@
  *
  * Order: transfers take effect as if each ended before the next began. Those that have nothing in
  * common run side by side. So a read that is started after a write of the same range gives what was
- * written, and memory that a write still reads may be named as the target of the next read.
- */
+ * written, and memory that a write still reads may be named as the target of the next read. */
 #ifndef LOCKSTEP_DEVICE_TIER_H
 #define LOCKSTEP_DEVICE_TIER_H
 

@@ -1,7 +1,6 @@
 /* lockstep/infer/defaults.h - how a model's own folder says that its texts are drawn and end:
  * generation_config.json, and config.json where that is silent, as transformers reads them.
- * Included by lockstep/infer.h.
- */
+ * Included by lockstep/infer.h. */
 #ifndef LOCKSTEP_INFER_DEFAULTS_H
 #define LOCKSTEP_INFER_DEFAULTS_H
 
@@ -18,8 +17,7 @@ struct ls_generation_defaults {
     int end_count;             /* 0: no file says */
     int64_t tokens;            /* max_new_tokens; 0: the file does not say */
     int64_t length;            /* max_length, with the prompt; 0: it does not say, or tokens does */
-    /* "repetition_penalty = 1.1, num_beams = 4": what changes texts and is not supported; "": none
-     */
+    /* "repetition_penalty = 1.1, num_beams = 4": what changes texts, unsupported; "": none */
     char unsupported[400];
 };
 /* Local. A folder without these files is LS_OK with nothing in *out. With do_sample, a key that is

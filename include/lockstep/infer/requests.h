@@ -22,8 +22,7 @@
  *
  * Context and continuation are encoded as one text, with white space at the context's end moved to
  * the continuation, so that no token ends within it. Before an empty context, and before a text,
- * stands the token that ends a document. That is what lm-evaluation-harness asks of a model.
- */
+ * stands the token that ends a document. That is what lm-evaluation-harness asks of a model. */
 #ifndef LOCKSTEP_INFER_REQUESTS_H
 #define LOCKSTEP_INFER_REQUESTS_H
 
@@ -66,8 +65,7 @@ struct ls_text_reader {
     const struct ls_chat *chat;
     bool listed; /* each line is an item of a caller's list, which is named as the file is */
 };
-/* Local. LS_EDATA names file and line; an empty file, too. On failure there is nothing to release.
- */
+/* Local. LS_EDATA names file and line; an empty file, too. On failure nothing is to be released. */
 int ls_requests_read(const char *path, enum ls_request_kind kind,
                      const struct ls_text_reader *reader, struct ls_text_requests *out,
                      struct ls_error *error);

@@ -17,8 +17,7 @@
  * nothing is summed or rounded. A layer that both layouts place alike on a rank is not copied, if
  * training has it whole in one place: then the rollout reads the trainer's memory.
  *
- * Texts and log-probabilities have the bits of the training layout (lockstep/infer.h).
- */
+ * Texts and log-probabilities have the bits of the training layout (lockstep/infer.h). */
 #ifndef LOCKSTEP_INFER_ROLLOUT_H
 #define LOCKSTEP_INFER_ROLLOUT_H
 

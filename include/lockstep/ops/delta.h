@@ -13,8 +13,7 @@
  *
  * All elementwise: any cut into calls, any number of threads and every instruction set give the
  * same bits, and ls_delta_sum alone adds what several workers hold, by their index. A NaN stays
- * one; which one is not said. Buffers of different arguments do not overlap.
- */
+ * one; which one is not said. Buffers of different arguments do not overlap. */
 #ifndef LOCKSTEP_OPS_DELTA_H
 #define LOCKSTEP_OPS_DELTA_H
 

@@ -23,8 +23,7 @@
  * operands and partial sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
  *
  * A large C is written past the caches if that is possible: LS_ONTO_NOTHING, C at a multiple
- * of 64 bytes, ldc a multiple of a cache line.
- */
+ * of 64 bytes, ldc a multiple of a cache line. */
 #ifndef LOCKSTEP_OPS_GEMM_H
 #define LOCKSTEP_OPS_GEMM_H
 

@@ -8,8 +8,7 @@
  *   p = p - lr wd p - lr scale o                                            ls_muon_update
  *
  * The first and the last are elementwise: any cut into calls gives the same bits. The one between
- * reads the whole matrix.
- */
+ * reads the whole matrix. */
 #ifndef LOCKSTEP_OPS_MUON_H
 #define LOCKSTEP_OPS_MUON_H
 

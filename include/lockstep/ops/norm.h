@@ -44,8 +44,7 @@ void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, c
  * tokens: groups of LS_TOKEN_TILE tokens from zero; those of a tile, and tiles of a sequence, by
  * the tree; sequences of a leaf, and leaves, by the chain (S3, S4). What d_weight [C] and d_bias
  * [C] are before is the chain's begin, as `onto` says: the sum of leaves, or of this one leaf's
- * sequences so far. d_bias NULL if there is none. Needs the statistics that the forward saved.
- */
+ * sequences so far. d_bias NULL if there is none. Needs the statistics that the forward saved. */
 struct ls_token_sum {
     int64_t leaves, sequences, tiles, tokens; /* rows = leaves * sequences * tiles * tokens */
     enum ls_onto onto;                        /* LS_ONTO_CHAIN: leaves is 1 */

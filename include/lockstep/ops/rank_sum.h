@@ -4,8 +4,7 @@
  * A leaf is the tree (ls_tree_split) over `inner` neighbouring inputs; leaves are a chain, in the
  * order of inputs, behind what out holds if the sum goes on. The tree over all ranks is one leaf.
  * A command has at most LS_RANK_SUM_INPUTS inputs, a power of two. More are several commands:
- * subtrees of so many, which are added as the tree has it, and chains that go on.
- */
+ * subtrees of so many, which are added as the tree has it, and chains that go on. */
 #ifndef LOCKSTEP_OPS_RANK_SUM_H
 #define LOCKSTEP_OPS_RANK_SUM_H
 

@@ -3,8 +3,7 @@
  *
  * Ops made of others (Newton-Schulz) are the commands of these. ls_loss_sum and ls_iota, which are
  * small, have no work; ls_filled, which checks, is no command.
- * The planner records what a rank would compute; a profile measures what it did.
- */
+ * The planner records what a rank would compute; a profile measures what it did. */
 #ifndef LOCKSTEP_OPS_WORK_H
 #define LOCKSTEP_OPS_WORK_H
 

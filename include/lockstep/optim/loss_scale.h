@@ -7,8 +7,7 @@
  * doubles one step later.
  *
  * Everything is Local arithmetic on plain values: ranks that see the same steps have the same
- * scale.
- */
+ * scale. */
 #ifndef LOCKSTEP_OPTIM_LOSS_SCALE_H
 #define LOCKSTEP_OPTIM_LOSS_SCALE_H
 

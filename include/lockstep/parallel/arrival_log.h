@@ -19,8 +19,7 @@
  * A last line without its end is dropped: its event was not added, or will be again. All else that
  * is not so is an error that names the line: another recipe or rule, an event that is missing or
  * out of order, a worker that is not there, a clock that is not the worker's next, a push of a
- * worker that waits. Everything here is Local.
- */
+ * worker that waits. Everything here is Local. */
 #ifndef LOCKSTEP_PARALLEL_ARRIVAL_LOG_H
 #define LOCKSTEP_PARALLEL_ARRIVAL_LOG_H
 

@@ -39,8 +39,7 @@
  * computes on the version as it is then, at the clock of the slowest, if it was behind. A log has
  * both; a table has neither.
  *
- * Arrivals are immutable: any number of threads may use them. Everything here is Local.
- */
+ * Arrivals are immutable: any number of threads may use them. Everything here is Local. */
 #ifndef LOCKSTEP_PARALLEL_ARRIVALS_H
 #define LOCKSTEP_PARALLEL_ARRIVALS_H
 

@@ -8,8 +8,7 @@
  *
  * Queries stay where they are. Keys and values of the whole sequence come to each rank, either all
  * at once (all-gather) or in blocks handed from rank to rank (ring); either way a query row sees
- * them in ascending order.
- */
+ * them in ascending order. */
 #ifndef LOCKSTEP_PARALLEL_CONTEXT_H
 #define LOCKSTEP_PARALLEL_CONTEXT_H
 
@@ -28,8 +27,7 @@ struct ls_cp {
     enum ls_cp_method method;
 };
 /* Local. What a recipe admits: sequences of that many tokens in that many tiles. LS_ELAYOUT with
- * the reason unless tiles is 1, or cuts them in whole attention blocks, and a leaf is one sequence.
- */
+ * the reason unless tiles is 1, or cuts them in attention blocks, and a leaf is one sequence. */
 int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences,
                        struct ls_error *error);
 /* Local. Whether cp ranks can share the tiles by that method: each has a power of two of them, a

@@ -5,8 +5,7 @@
  * (spec). ls_params_init (lockstep/nn.h) makes the list for a model, ls_layout_params
  * (lockstep/plan.h) gives each its spec; after that nobody changes it. ZeRO, optimizers, hash,
  * checkpoints and exports read it, and keep no copy: they point at it, or have its index in the
- * list.
- */
+ * list. */
 #ifndef LOCKSTEP_PARALLEL_PARAM_H
 #define LOCKSTEP_PARALLEL_PARAM_H
 

@@ -19,8 +19,7 @@
  *      ls_pipeline_gradient_sends() buffers are.
  *
  * Stages that are neighbours on one rank (V placement, one rank) hand over by a copy. Buffers have
- * the slots of ls_schedule_slots. ls_schedule_validate proves that this ends.
- */
+ * the slots of ls_schedule_slots. ls_schedule_validate proves that this ends. */
 #ifndef LOCKSTEP_PARALLEL_PIPELINE_H
 #define LOCKSTEP_PARALLEL_PIPELINE_H
 
@@ -91,21 +90,12 @@ void ls_pipeline_free(struct ls_pipeline *pipeline);
 /* Bytes of a boundary tensor's buffer. */
 size_t ls_pipeline_boundary_bytes(const struct ls_pipeline *pipeline);
 
-/* Of the last run, on this rank. */
-struct ls_pipeline_stats {
-    double wait_s;    /* for receives and for send buffers: bubble and unhidden transfers */
-    double compute_s; /* in the caller's functions */
-    double elapsed_s;
-};
-void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipeline_stats *stats);
-
 /* ---- rehearsal ------------------------------------------------------------------------------ */
 
 /* The table run for real by stages that sleep: what it idles on these ranks, transport included. */
 struct ls_rehearsal {
     double makespan_s; /* from the first action's begin to the last one's end, of all ranks */
     double bubble, bubble_rank; /* as in struct ls_schedule_figures */
-    double wait_s;              /* this rank's, as in struct ls_pipeline_stats */
 };
 /* Collective over comm. costs in seconds; count: float32 elements of a boundary tensor. */
 int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedule,

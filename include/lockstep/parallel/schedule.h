@@ -19,8 +19,7 @@
  *
  * In every table the micro-batches of a stage come in ascending order: its F, its I and B, and its
  * W and B. The last is what keeps the order of the sum over leaves, so a schedule chooses when
- * something is computed and never what. Everything here is Local.
- */
+ * something is computed and never what. Everything here is Local. */
 #ifndef LOCKSTEP_PARALLEL_SCHEDULE_H
 #define LOCKSTEP_PARALLEL_SCHEDULE_H
 
@@ -204,13 +203,11 @@ enum ls_slot_kind {
     LS_SLOT_SAVED,    /* activations: from F to the end of B or W */
     LS_SLOT_WEIGHT,   /* what W needs of I: from I to the end of W; B uses it for its own length */
     LS_SLOT_INPUT,    /* the received activation: from one action ahead of F to the end of B or W */
-    LS_SLOT_GRADIENT, /* the received gradient: from one action ahead of I or B to the end of B or W
-                       */
+    LS_SLOT_GRADIENT, /* the received gradient: from one action before I or B to B's or W's end */
 };
 /* Gives each micro-batch of a chunk the first slot that is free when it begins: slot[m] in
  * [0, returned), slot[micro_batches]. The least number of slots that the table allows; 0 for INPUT
- * on the first stage and GRADIENT on the last. Needs a valid table. LS_ENOMEM, which is negative.
- */
+ * on the first stage and GRADIENT on the last. Needs a valid table. LS_ENOMEM: it is negative. */
 int ls_schedule_slots(const struct ls_schedule *schedule, int rank, int chunk,
                       enum ls_slot_kind kind, int32_t *slot);
 

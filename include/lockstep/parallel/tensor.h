@@ -10,8 +10,7 @@
  *
  * Of M rows, rank t has share t: rows [t m, (t + 1) m) with m = ceil(M / tp); the last shares may
  * be shorter or empty. What moves is always whole shares, so buffers of all rows have room for
- * tp * m (ls_tp_room). What lies behind row M is not read.
- */
+ * tp * m (ls_tp_room). What lies behind row M is not read. */
 #ifndef LOCKSTEP_PARALLEL_TENSOR_H
 #define LOCKSTEP_PARALLEL_TENSOR_H
 

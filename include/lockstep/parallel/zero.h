@@ -48,8 +48,7 @@
  *     ls_zero_free
  *
  * Several micro-batches may be between their forward and backward (pipelines); those of one region
- * come in ascending order. Regions of one micro-batch may come in any order that all ranks share.
- */
+ * come in ascending order. Those of one micro-batch may come in any order that all ranks share. */
 #ifndef LOCKSTEP_PARALLEL_ZERO_H
 #define LOCKSTEP_PARALLEL_ZERO_H
 
@@ -99,8 +98,7 @@ struct ls_zero_options {
                            * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
                            * stay in float32) */
 
-    int64_t bucket_bytes; /* larger all-reduces are cut in pieces of about this (up to 8); 0: never
-                           */
+    int64_t bucket_bytes; /* larger all-reduces are cut in pieces of this (up to 8); 0: never */
     /* Stage 3 (prefetch also: how many units ls_zero_publish gathers ahead in stages 1 and 2). */
     int prefetch;                 /* units that may be gathered ahead */
     int64_t persistence_elements; /* tensors of up to this many elements stay whole */
@@ -187,8 +185,7 @@ int ls_zero_compute_open(struct ls_zero *zero, struct ls_ops *ops, int tensor, v
                          struct ls_error *error);
 /* Where the copy of a slice that is computed with goes (struct ls_slice's compute), a matrix's in
  * act; NULL for vectors, and matrices in float32, whose masters are here, and for those that are
- * away. Of a matrix in few bits (ls_param.blocks) the copy, or the master, is its rows of blocks.
- */
+ * away. Of a matrix in few bits (ls_param.blocks) copy or master is its rows of blocks. */
 void *ls_zero_compute(struct ls_zero *zero, int tensor);
 
 /* ---- parameters ----------------------------------------------------------------------------- */
@@ -238,11 +235,10 @@ int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region,
  * stages or of another set, which may wait for that replica. Nothing with one replica. */
 int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 /* Collective over both groups. Waits for all reductions. *gradient (at the slices' offsets) is the
- * batch's, until the next step's first ls_zero_gradient; the caller may write to it. *wait_s (may
- * be NULL) += seconds waited for transfers since the last call, gathers included. LS_ECOMM if a
+ * batch's, until the next step's first ls_zero_gradient; the caller may write to it. LS_ECOMM if a
  * region's last micro-batch was never reported. */
 int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gradient,
-                            double *wait_s, struct ls_error *error);
+                            struct ls_error *error);
 
 LS_C_END
 #endif

@@ -2,8 +2,7 @@
  *
  * One table says what each group is called, over which axes it lies and which axis its bytes and
  * waits are accounted to. The arithmetic below, the communicators, the proof and the reports all
- * follow from it. Everything here but ls_groups_open and ls_groups_close is Local.
- */
+ * follow from it. Everything here but ls_groups_open and ls_groups_close is Local. */
 #ifndef LOCKSTEP_PLAN_GROUPS_H
 #define LOCKSTEP_PLAN_GROUPS_H
 

@@ -11,8 +11,7 @@
  * Starts, waits and works are numbered as they come: that number is their `at`.
  *
  * Any transport can be written down. Over ls_comm_alone_new nothing moves: a rank of a world that
- * does not exist runs alone, and what it would do in that world is in its recording.
- */
+ * does not exist runs alone, and what it would do in that world is in its recording. */
 #ifndef LOCKSTEP_PLAN_RECORDING_H
 #define LOCKSTEP_PLAN_RECORDING_H
 
@@ -93,8 +92,7 @@ void ls_recording_init(struct ls_recording *recording);
 void ls_recording_release(struct ls_recording *recording);
 /* Local. What appends to recording, which is borrowed, the commands of each queue that it watches:
  * operations of the communicators that ls_recording_group names, and, where it wants works, what
- * ops compute and what tiers move. If there is no memory for it, recording->incomplete is set.
- */
+ * ops compute and what tiers move. If there is no memory for it, recording->incomplete is set. */
 struct ls_queue_watch ls_recording_watch(struct ls_recording *recording);
 /* Local. The operations of comm are written down as those of `group`, a number below LS_GROUPS; a
  * group of one has none. */

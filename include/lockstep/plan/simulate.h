@@ -15,8 +15,7 @@
  *   ls_simulation_step_s, ls_simulation_rank
  *   ls_simulation_free(simulation)
  *
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_PLAN_SIMULATE_H
 #define LOCKSTEP_PLAN_SIMULATE_H
 
@@ -45,8 +44,7 @@ struct ls_pace {
     struct ls_work_time (*work)(void *user, const struct ls_work *work);
     /* Of rank, once all have come. */
     struct ls_move_time (*move)(void *user, int64_t rank, const struct ls_recorded *move);
-    /* A transfer; those of one tier go one after the other. May be NULL if nothing is offloaded.
-     */
+    /* A transfer; those of one tier go one after the other. May be NULL if nothing is offloaded. */
     double (*transfer)(void *user, const struct ls_recorded_transfer *transfer);
     void *user;
     /* The share of a move that costs its ranks no time where they compute meanwhile: 1 if others
@@ -88,17 +86,17 @@ int ls_simulation_run(struct ls_simulation *simulation, struct ls_error *error);
 
 /* Seconds of the second step: from when the last rank began it until the last one ended it. */
 double ls_simulation_step_s(const struct ls_simulation *simulation);
-/* A rank's second step. */
+/* A rank's second step: doubles alone. */
 struct ls_simulated_rank {
-    double begin_s, end_s; /* since the simulation began */
-    double compute_s;      /* in works, each kind below, and what they lose beside operations */
+    double compute_s; /* in works, each kind below, and what they lose beside operations */
     double work_s[LS_WORK_KINDS], contended_s;
-    double fixed_s;                /* of works, what no operation slows */
     double exposed_s[LS_ACCOUNTS]; /* that it waited, or moved bytes with its own cores */
     double moving_s[LS_ACCOUNTS];  /* of its operations, hidden or not, waits for others apart */
-    double pass_s[LS_WORK_PASSES]; /* computing, and waits behind it, transfers apart */
     double offload_exposed_s, offload_s; /* the same of transfers to and from memory tiers */
     double flops;                        /* of products and attention */
+    double pass_s[LS_WORK_PASSES];       /* computing, and waits behind it, transfers apart */
+    double fixed_s;                      /* of works, what no operation slows */
+    double begin_s, end_s;               /* since the simulation began */
 };
 /* Of the rank that rank is like. */
 const struct ls_simulated_rank *ls_simulation_rank(const struct ls_simulation *simulation,

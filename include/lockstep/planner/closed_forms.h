@@ -29,8 +29,7 @@ LS_C_BEGIN
 
 /* ---- pipelines ------------------------------------------------------------------------------
  *
- * p ranks, m micro-batches, v chunks on each rank; all stages take equally long, messages no time.
- */
+ * p ranks, m micro-batches, v chunks on each rank; all stages take as long, messages no time. */
 
 /* Seconds of one micro-batch on one rank, over all of its chunks: F, and the two halves of the
  * backward, I of the input and W of the weights. */

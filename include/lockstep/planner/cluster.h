@@ -25,8 +25,7 @@
  *
  * Figures take units (k, M, G, T, P; Ki, Mi, Gi, Ti; B, B/s, bit/s, bps, FLOP/s, W, kW, s, ms, us,
  * ns, min, h) or are plain numbers in bytes, bytes/s, operations/s, watts, seconds. Of types there
- * are fp32, bf16, fp16, and of copies and fills u8.
- */
+ * are fp32, bf16, fp16, and of copies and fills u8. */
 #ifndef LOCKSTEP_PLANNER_CLUSTER_H
 #define LOCKSTEP_PLANNER_CLUSTER_H
 

@@ -58,8 +58,7 @@
  * Gbit/s (its author in github.com/NVIDIA/nccl/issues/689). So a move takes its group's rate over
  * accelerator.unit_bandwidth of the units. Of the memory's bandwidth it takes three times the rate:
  * what comes is written, read again, and written or added where it belongs (the same,
- * issues/1428).
- */
+ * issues/1428). */
 #ifndef LOCKSTEP_PLANNER_COST_H
 #define LOCKSTEP_PLANNER_COST_H
 

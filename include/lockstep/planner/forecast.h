@@ -4,8 +4,7 @@
  * A forecast records what each distinct rank of the layout would do (lockstep/train/recorded.h),
  * gives each op, collective and message its time (lockstep/planner/cost.h), and carries all ranks
  * out against a clock (lockstep/plan/simulate.h). Memory is the run's own plan, to the byte. What
- * is read and written beside the steps is in lockstep/planner/storage.h. Everything here is Local.
- */
+ * is read and written beside steps is in lockstep/planner/storage.h. Everything here is Local. */
 #ifndef LOCKSTEP_PLANNER_FORECAST_H
 #define LOCKSTEP_PLANNER_FORECAST_H
 

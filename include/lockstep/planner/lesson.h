@@ -6,8 +6,7 @@
  * A lesson prints a question, what is given, the formula with its source, the numbers as a table,
  * the answer, and an exercise with the command that checks it. Every number comes from the code
  * that plans: closed forms, schedule tables, memory plans, forecasts. The pages, with what is
- * given, are src/planner/lessons.txt. Everything here is Local.
- */
+ * given, are src/planner/lessons.txt. Everything here is Local. */
 #ifndef LOCKSTEP_PLANNER_LESSON_H
 #define LOCKSTEP_PLANNER_LESSON_H
 

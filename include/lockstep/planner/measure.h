@@ -13,8 +13,7 @@
  * those of the recorded step.
  *
  * Measurements run on all cores: cores / threads teams at once, each of which does the same, as
- * ranks of one machine do. They fill the lists of a struct ls_cluster.
- */
+ * ranks of one machine do. They fill the lists of a struct ls_cluster. */
 #ifndef LOCKSTEP_PLANNER_MEASURE_H
 #define LOCKSTEP_PLANNER_MEASURE_H
 
@@ -100,7 +99,7 @@ int ls_measure_machine(const struct ls_measure *measure, const char *folder,
 
 /* Names the link that joins a host's cores, with what messages of two ranks take, and sets the
  * shares of peak that products and attention reach, from the rows that are there. */
-void ls_measure_finish(struct ls_cluster *cluster, int hosts);
+void ls_measure_finish(struct ls_cluster *cluster);
 
 /* Each kind of collective over 2, 4, ... effort.ranks_max thread ranks. */
 int ls_measure_moves(const struct ls_measure *measure, struct ls_error *error);

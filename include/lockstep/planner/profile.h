@@ -6,8 +6,7 @@
  * steps that count: those of the newest layout and of a whole batch (ramp-ups and skipped steps
  * apart), without the first ones after each start. Where the run wrote traces (log.trace), the
  * parts are those of their spans, of the steps that all of them have; they also say what computing
- * is made of, and which rank is slow. Everything here is Local.
- */
+ * is made of, and which rank is slow. Everything here is Local. */
 #ifndef LOCKSTEP_PLANNER_PROFILE_H
 #define LOCKSTEP_PLANNER_PROFILE_H
 

@@ -1,7 +1,6 @@
 /* lockstep/planner/run_plan.h - a plan for a run that is under way: what its steps should take
  * (lockstep/train/drift.h), and where something drifts, the layout that would be faster.
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_PLANNER_RUN_PLAN_H
 #define LOCKSTEP_PLANNER_RUN_PLAN_H
 

@@ -13,8 +13,7 @@
  *
  * What is chosen: parallel.{pp, dp_replicate, dp_shard, cp, tp, zero, schedule, chunks, split,
  * prefetch, tp_overlap}, batch.micro, memory.recompute, memory.offload.optimizer, comm.bucket_mb;
- * of cores also parallel.threads. A key that is pinned stays as it is. Everything here is Local.
- */
+ * of cores also parallel.threads. A key that is pinned stays as it is. Everything here is Local. */
 #ifndef LOCKSTEP_PLANNER_SEARCH_H
 #define LOCKSTEP_PLANNER_SEARCH_H
 
@@ -81,8 +80,7 @@ int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
 /* What the goal makes small, by which a list is ordered: seconds of a step, accelerator seconds of
  * a step, or bytes. */
 double ls_search_value(const struct ls_search_options *options, const struct ls_forecast *forecast);
-/* Why `other` is slower than `best`: "12 % slower: 0.31 s more waits for tp, 0.10 s more bubble".
- */
+/* Why `other` is slower than `best`: "12 % slower: 0.31 s more waits for tp, 0.1 s more bubble". */
 struct ls_reason {
     char text[256];
 };

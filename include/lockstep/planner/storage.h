@@ -18,8 +18,7 @@
  * write meanwhile. Counted is the pipeline stage that has most of the state.
  *
  * Snapshots. Steps wait for the copies on other hosts; threads hash and copy beside the next step,
- * which waits for what is longer than itself.
- */
+ * which waits for what is longer than itself. */
 #ifndef LOCKSTEP_PLANNER_STORAGE_H
 #define LOCKSTEP_PLANNER_STORAGE_H
 

@@ -1,8 +1,7 @@
 /* lockstep/planner/timeline.h - the step of a plan over time: a picture, and a trace.
  *
  * What each kind of rank computes, and what moves meanwhile, as the forecast simulates it
- * (lockstep/planner/forecast.h). Everything here is Local. config is resolved.
- */
+ * (lockstep/planner/forecast.h). Everything here is Local. config is resolved. */
 #ifndef LOCKSTEP_PLANNER_TIMELINE_H
 #define LOCKSTEP_PLANNER_TIMELINE_H
 

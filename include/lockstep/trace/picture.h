@@ -106,8 +106,7 @@ struct ls_curve {
     const char *legend; /* NULL: none */
     struct ls_series series;
     int colour;  /* 0 ... */
-    bool smooth; /* the points faint, and a line of means of neighbours over them; ls_smooth_window
-                  */
+    bool smooth; /* the points faint, a line of neighbours' means over them; ls_smooth_window */
     bool points; /* a dot on each, while they are few */
     bool rings;  /* a larger ring in place of the dot: over one of another curve both are seen */
     bool gaps;   /* marks where points are missing */

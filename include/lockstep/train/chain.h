@@ -5,8 +5,7 @@
  * fit its neighbours. The digest is XXH3-128, which has no key: who computes the chain again from
  * there on is not found by it, but by computing the steps again (lockstep/compare.h).
  *
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_TRAIN_CHAIN_H
 #define LOCKSTEP_TRAIN_CHAIN_H
 

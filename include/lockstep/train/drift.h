@@ -12,8 +12,7 @@
  *                     plan only: a late rank makes others wait, but not itself
  *   input wait        a rank waits for samples more than 5 % of a step
  *
- * The plan's figures come from the caller (struct ls_run_hooks): this module knows no cluster.
- */
+ * The plan's figures come from the caller (struct ls_run_hooks): this module knows no cluster. */
 #ifndef LOCKSTEP_TRAIN_DRIFT_H
 #define LOCKSTEP_TRAIN_DRIFT_H
 

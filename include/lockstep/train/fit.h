@@ -5,8 +5,7 @@
  *   ls_memory_changes what could be changed so that it does
  *
  * ls_trainer_new refuses what does not fit (LS_ELAYOUT), unless memory.overcommit is set.
- * Everything here is Local.
- */
+ * Everything here is Local. */
 #ifndef LOCKSTEP_TRAIN_FIT_H
 #define LOCKSTEP_TRAIN_FIT_H
 

@@ -12,8 +12,7 @@
  *
  *     {"outer_step": 15, "workers": "0-2", "lost": "1"}
  *
- * That is the only input of a run that the recipe does not give. Everything here is Local.
- */
+ * That is the only input of a run that the recipe does not give. Everything here is Local. */
 #ifndef LOCKSTEP_TRAIN_MEMBERS_H
 #define LOCKSTEP_TRAIN_MEMBERS_H
 

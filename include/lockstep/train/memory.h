@@ -8,8 +8,7 @@
  * There is one source: the code that takes a rank's memory, walked with an arena that only counts.
  * So a plan is what a run allocates, to the byte. A plan costs about as much as looking at the list
  * of the rank's parameters: milliseconds, for the largest models too. Everything here is Local, and
- * the same on every rank.
- */
+ * the same on every rank. */
 #ifndef LOCKSTEP_TRAIN_MEMORY_H
 #define LOCKSTEP_TRAIN_MEMORY_H
 

@@ -3,8 +3,7 @@
  * The trainer of one rank runs alone (lockstep/plan/recording.h) and goes through the motions: its
  * ops compute nothing (ls_ops_init_idle), its memory is addresses (ls_arena_reserve), it has no
  * data. All else is as in a run, so what is recorded is what a run does: prefetched, cut and
- * ordered as there. Operations are on the groups of enum ls_layout_group. Everything here is Local.
- */
+ * ordered as there. Groups are those of enum ls_layout_group. Everything here is Local. */
 #ifndef LOCKSTEP_TRAIN_RECORDED_H
 #define LOCKSTEP_TRAIN_RECORDED_H
 
