@@ -261,8 +261,8 @@ static bool slurm_nodes(char *text, char nodes[NAMES_BYTES])
     return false;
 }
 
-/* Slurm knows of its nodes, and tells of all at once: answers[hosts->count]. */
-static void slurm_answers(const struct launch_hosts *hosts, bool *answers)
+/* Slurm knows of its nodes, and tells of all at once. */
+static void slurm_answers(const struct launch_hosts *hosts)
 {
     char *text = malloc(NAMES_BYTES), *nodes = malloc(NAMES_BYTES), *save = NULL;
     char *const argv[] = {"sinfo", "--noheader", "--Node", nodes, "--format=%N %T", NULL};
@@ -270,7 +270,7 @@ static void slurm_answers(const struct launch_hosts *hosts, bool *answers)
                  !process_run(argv, NULL, text, NAMES_BYTES, COMMAND_S);
     /* If its controller does not answer, nothing is known of the nodes. */
     for (int i = 0; i < hosts->count; i++)
-        answers[i] = !known;
+        hosts->list[i].answers = !known;
     for (char *line = known ? strtok_r(text, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save)) {
         char name[LAUNCH_HOST_BYTES], state[64];
@@ -278,7 +278,7 @@ static void slurm_answers(const struct launch_hosts *hosts, bool *answers)
             continue;
         for (int i = 0; i < hosts->count; i++)
             if (!strcmp(hosts->list[i].name, name))
-                answers[i] = state_answers(state);
+                hosts->list[i].answers = state_answers(state);
     }
     free(text);
     free(nodes);
@@ -301,6 +301,7 @@ static pid_t try_start(const struct launch_host *host)
 
 static void try_begin(const struct launch_hosts *hosts, struct launch_host *host)
 {
+    host->answers = host->here;
     host->until_s = ls_now_s() + hosts->limit_s;
     host->trying = !host->here && hosts->kind == LAUNCH_HOSTFILE ? try_start(host) : -1;
 }
@@ -312,8 +313,8 @@ static void try_kill(struct launch_host *host)
     waitpid(host->trying, NULL, 0);
 }
 
-/* Whether it is over. *answers becomes true if it ended well, and in time. */
-static bool try_over(struct launch_host *host, bool *answers)
+/* Whether it is over. The host answers if it ended well, and in time. */
+static bool try_over(struct launch_host *host)
 {
     int status = 0;
     pid_t got = host->trying > 0 ? waitpid(host->trying, &status, WNOHANG) : -1;
@@ -321,7 +322,7 @@ static bool try_over(struct launch_host *host, bool *answers)
         return false;
     if (got == 0)
         try_kill(host);
-    *answers |= got > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    host->answers |= got > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     host->trying = 0;
     return true;
 }
@@ -334,9 +335,10 @@ void launch_hosts_leave(struct launch_host *host)
 }
 
 /* Pauses grow while a host goes and comes; one that was up for the longest of them begins anew. */
-static void host_judge(const struct launch_hosts *hosts, struct launch_host *host, bool answers)
+static void host_judge(const struct launch_hosts *hosts, struct launch_host *host)
 {
     double now_s = ls_now_s();
+    bool answers = host->answers;
     if (host->up && !answers && now_s - host->back_s > PAUSE_MAX_S)
         host->pause_s = 0;
     if (!host->up && answers)
@@ -355,39 +357,32 @@ static bool is_due(const struct launch_host *host, bool down)
 }
 
 /* What its try came to. Whether that matters: of one that was up, if it holds ranks. */
-static bool answer_take(const struct launch_hosts *hosts, struct launch_host *host, bool answers,
-                        bool *changed)
+static bool answer_take(const struct launch_hosts *hosts, struct launch_host *host, bool *changed)
 {
     bool was = host->up;
-    host_judge(hosts, host, answers);
+    host_judge(hosts, host);
     *changed = was != host->up;
     return *changed && (!was || host->used);
 }
 
 bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed)
 {
-    bool any = false, *answers = calloc((size_t)hosts->count, sizeof *answers);
-    bool *tried = calloc((size_t)hosts->count, sizeof *tried);
-    bool asks = false; /* of Slurm */
-    for (int i = 0; i < hosts->count && answers && tried; i++) {
+    bool any = false, asks = false; /* asks: of Slurm */
+    for (int i = 0; i < hosts->count; i++) {
         struct launch_host *host = &hosts->list[i];
-        tried[i] = is_due(host, down);
-        answers[i] = host->here;
-        asks |= tried[i] && hosts->kind == LAUNCH_SLURM;
-        if (tried[i] && !host->trying)
+        host->tried = is_due(host, down);
+        asks |= host->tried && hosts->kind == LAUNCH_SLURM;
+        if (host->tried && !host->trying)
             try_begin(hosts, host);
     }
     if (asks)
-        slurm_answers(hosts, answers);
-    for (int i = 0; i < hosts->count && answers && tried; i++) {
-        if (!tried[i])
-            continue;
-        while (!try_over(&hosts->list[i], &answers[i]))
+        slurm_answers(hosts);
+    for (int i = 0; i < hosts->count; i++) {
+        struct launch_host *host = &hosts->list[i];
+        while (host->tried && !try_over(host))
             nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
-        any |= answer_take(hosts, &hosts->list[i], answers[i], &changed[i]);
+        any |= host->tried && answer_take(hosts, host, &changed[i]);
     }
-    free(answers);
-    free(tried);
     return any;
 }
 
@@ -398,17 +393,16 @@ bool launch_hosts_look(struct launch_hosts *hosts, bool *changed)
         return launch_hosts_try(hosts, true, changed);
     for (int i = 0; i < hosts->count; i++) {
         struct launch_host *host = &hosts->list[i];
-        bool answers = host->here;
         if (!host->trying && is_due(host, true))
             try_begin(hosts, host);
-        if (!host->trying || !try_over(host, &answers))
+        if (!host->trying || !try_over(host))
             continue;
-        bool again = host->twice && !answers;
+        bool again = host->twice && !host->answers;
         host->twice = false;
         if (again)
             try_begin(hosts, host);
         else
-            any |= answer_take(hosts, host, answers, &changed[i]);
+            any |= answer_take(hosts, host, &changed[i]);
     }
     for (int i = 0; i < hosts->count && any; i++) {
         struct launch_host *host = &hosts->list[i];

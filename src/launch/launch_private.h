@@ -38,6 +38,7 @@ struct launch_host {
     int slots;
     bool here, up;
     bool used;               /* it holds ranks of the newest start */
+    bool tried, answers;     /* it is asked now; what it said */
     double pause_s, again_s; /* of one that is down: it is tried at again_s, then pause_s later */
     double back_s;           /* when it came back */
     pid_t trying;            /* the process that asks it; -1: it needs none; 0: it is not asked */
