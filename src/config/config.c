@@ -103,7 +103,7 @@ int ls_config_require(const struct ls_config *config, const char *name, struct l
 {
     const struct ls_config_key *key = ls_config_key_of(name);
     LS_ASSERT(config_is_text(key));
-    const char *text = config_slot_const(config, key);
+    const char *text = config_slot(config, key);
     if (*text)
         return LS_OK;
     char help[LS_CONFIG_HELP_BYTES];

@@ -237,7 +237,7 @@ int ls_config_save_portable(const struct ls_config *config, const char *path,
     if (!realpath(folder, real))
         return ls_error_errno(error, errno, "%.300s: cannot be found", folder);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        const char *value = config_slot_const(config, key);
+        const char *value = config_slot(config, key);
         if (config_is_path(key) && *value && !config_path_word(value))
             portable(real, value, key->type == LS_CONFIG_PATHS, config_slot(&written, key));
         if (key->type == LS_CONFIG_BLEND && *value &&

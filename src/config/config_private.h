@@ -8,8 +8,7 @@
 /* Index in the table, -1 if no key has this name. */
 int config_index(const char *name);
 /* The value's place in config. */
-void *config_slot(struct ls_config *config, const struct ls_config_key *key);
-const void *config_slot_const(const struct ls_config *config, const struct ls_config_key *key);
+void *config_slot(const struct ls_config *config, const struct ls_config_key *key);
 /* ls_config_parse into the key's place. */
 bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
                   bool quoted, char *why, size_t bytes);

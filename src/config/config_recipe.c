@@ -37,7 +37,7 @@ void ls_config_compared_value(const struct ls_config *config, const struct ls_co
     char names[LS_CONFIG_BLEND_BYTES];
     snprintf(names, sizeof names, "%s",
              config_is_path(key) || key->type == LS_CONFIG_BLEND
-                 ? (const char *)config_slot_const(config, key)
+                 ? (const char *)config_slot(config, key)
                  : "");
     if (config_is_path(key)) {
         paths_cut(names, key->type == LS_CONFIG_PATHS);

@@ -413,7 +413,7 @@ bool config_is_mended(const struct ls_config *config, const struct ls_config_key
                                          "numerics.leaf_sequences", "batch.global"};
     for (size_t i = 0; i < sizeof mended / sizeof mended[0]; i++)
         if (!strcmp(key->name, mended[i]))
-            return *(const int64_t *)config_slot_const(config, key) > 0;
+            return *(const int64_t *)config_slot(config, key) > 0;
     return false;
 }
 

@@ -12,7 +12,7 @@ static void value_text(const struct ls_config *config, const struct ls_config_ke
                        size_t bytes)
 {
     if (config_is_text(key))
-        snprintf(text, bytes, "%s", (const char *)config_slot_const(config, key));
+        snprintf(text, bytes, "%s", (const char *)config_slot(config, key));
     else
         ls_config_value(config, key, text, bytes);
 }

@@ -8,14 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-void *config_slot(struct ls_config *config, const struct ls_config_key *key)
+void *config_slot(const struct ls_config *config, const struct ls_config_key *key)
 {
     return (unsigned char *)config + key->offset;
-}
-
-const void *config_slot_const(const struct ls_config *config, const struct ls_config_key *key)
-{
-    return (const unsigned char *)config + key->offset;
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */
@@ -474,7 +469,7 @@ void ls_config_format(const struct ls_config_key *key, const void *slot, char *t
 void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
                      size_t bytes)
 {
-    ls_config_format(key, config_slot_const(config, key), text, bytes);
+    ls_config_format(key, config_slot(config, key), text, bytes);
 }
 
 bool config_is_text(const struct ls_config_key *key)
@@ -497,7 +492,7 @@ bool config_is_initial(const struct ls_config *config, const struct ls_config_ke
     struct ls_config initial;
     char why[256], a[64], b[64];
     if (config_is_text(key) || key->type == LS_CONFIG_BLEND)
-        return strcmp(config_slot_const(config, key), key->initial) == 0;
+        return strcmp(config_slot(config, key), key->initial) == 0;
     LS_ASSERT(config_parse(&initial, key, key->initial, false, why, sizeof why));
     ls_config_value(config, key, a, sizeof a);
     ls_config_value(&initial, key, b, sizeof b);
