@@ -350,8 +350,7 @@ static void textbook_print(const struct ls_search_options *options, const struct
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence);
     printf(
         "  %s operations a token (6 N and attention, unmasked), at %.0f %% of peak: %s a step; "
-        "here "
-        "%s\n",
+        "here %s\n",
         count(flops).text, 100 * options->cluster->accelerator.product_share,
         seconds(flops * tokens_of(config) /
                 (ls_cluster_peak(options->cluster, config->numerics.precision) *

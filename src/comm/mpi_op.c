@@ -463,8 +463,7 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
             MPI_Get_count(&status, MPI_BYTE, &received);
         if (op->call.op == COMM_RECV && received != expected) {
             snprintf(op->text, sizeof op->text,
-                     "mismatch: rank %d sends %s than the %lld bytes "
-                     "that are expected here",
+                     "mismatch: rank %d sends %s than the %lld bytes that are expected here",
                      op->call.peer, longer ? "more" : "less", (long long)expected);
             op_over(comm, op, LS_ECOMM);
             return true;

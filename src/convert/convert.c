@@ -119,8 +119,7 @@ void convert_lose(struct convert *c, const char *theirs, const char *lacks, cons
     if (ls_convert_here(lacks, found))
         snprintf(
             why, sizeof why,
-            "%s is here, but this is not translated to it yet: set it yourself, and leave this "
-            "out",
+            "%s is here, but this is not translated to it yet: set it yourself, and leave this out",
             found);
     item_add(c, LS_CONVERT_LOST, theirs, "", "", why);
 }

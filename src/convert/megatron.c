@@ -341,8 +341,7 @@ static void translate_stages(struct convert *c, struct megatron *m)
     if (convert_int(c, per_stage, 1, &layers)) {
         if (!m->layers || m->layers % convert_times(m->pp, layers))
             convert_fail(c, per_stage,
-                         "expected a divisor of --num-layers over "
-                         "--pipeline-model-parallel-size");
+                         "expected a divisor of --num-layers over --pipeline-model-parallel-size");
         else
             chunks = m->layers / m->pp / layers;
     } else {

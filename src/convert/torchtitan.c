@@ -256,8 +256,7 @@ static void translate_data_ranks(struct convert *c, struct titan *t)
         t->shard = rest / t->replicate;
     } else if (rest && t->shard != -1 && rest != convert_times(t->replicate, t->shard)) {
         convert_fail(c, from,
-                     "copies x shards = %lld x %lld are not the %lld ranks that --ranks "
-                     "leaves",
+                     "copies x shards = %lld x %lld are not the %lld ranks that --ranks leaves",
                      (long long)t->replicate, (long long)t->shard, (long long)rest);
     }
     if (t->shard == 0)
@@ -412,8 +411,7 @@ static void translate_batch(struct convert *c, const struct titan *t)
         global = sequences(c, t, step);
     if (global > 0 && t->dp && global % convert_times(local, t->dp))
         convert_fail(c, whole,
-                     "expected a multiple of %lld sequences on each of %lld data-parallel "
-                     "ranks",
+                     "expected a multiple of %lld sequences on each of %lld data-parallel ranks",
                      (long long)local, (long long)t->dp);
     if (global > 0)
         convert_keep_int(c, "batch.global", whole, global);

@@ -393,8 +393,7 @@ int ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out, str
         (file && (!options->folder || !*options->folder)))
         return ls_error_set(
             error, LS_EINVAL,
-            "a memory tier is of kind host or file, has a size, and if it is a file, a "
-            "folder");
+            "a memory tier is of kind host or file, has a size, and if it is a file, a folder");
     struct ls_tier *tier = tier_alloc(options->kind, options->bytes, error);
     if (!tier)
         return LS_ENOMEM;

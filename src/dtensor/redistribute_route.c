@@ -154,8 +154,7 @@ static int compare_check(const struct ls_dtensor_spec *from, const struct ls_dte
     if (!dtensor_mesh_is(&from->mesh, &to->mesh))
         return ls_error_set(
             error, LS_EINVAL,
-            "a tensor cannot be redistributed to another mesh; use ls_overlap between "
-            "meshes");
+            "a tensor cannot be redistributed to another mesh; use ls_overlap between meshes");
     for (int axis = 0; axis < from->mesh.axis_count; axis++) {
         struct ls_placement a = from->placement[axis], b = to->placement[axis];
         if (from->dtype != LS_F32 && !ls_placement_equal(a, b) &&

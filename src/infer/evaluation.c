@@ -254,9 +254,7 @@ int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, 
         *logprobs = calloc((size_t)(samples * tokens) + 1, sizeof **logprobs);
         e.found = calloc((size_t)(samples * tokens) + 1, sizeof *e.found);
         if (!status && (!*logprobs || !e.found))
-            status = ls_no_memory(error,
-                                  "for the log-probabilities of %ld "
-                                  "tokens",
+            status = ls_no_memory(error, "for the log-probabilities of %ld tokens",
                                   (long)(samples * tokens));
     }
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);

@@ -101,9 +101,8 @@ static int end_of_document_append(struct reading *r, struct ls_token_list *list)
 {
     if (!r->by.tokenizer)
         return ls_error_set(r->error, LS_ECONFIG,
-                            "the context is empty, and no tokenizer is known whose "
-                            "end-of-document token could stand for it: give that token as the "
-                            "context");
+                            "the context is empty, and no tokenizer is known whose end-of-document "
+                            "token could stand for it: give that token as the context");
     int32_t id = ls_tokenizer_eod(r->by.tokenizer);
     return tokens_append(r, list, &id, 1);
 }
@@ -513,8 +512,7 @@ int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
         status = text_append(&r, out, text, bytes);
         if (!status && out->count < 2)
             status = ls_error_set(error, LS_EDATA,
-                                  "at least two tokens are expected, one before "
-                                  "another");
+                                  "at least two tokens are expected, one before another");
         if (status == LS_EDATA || status == LS_ECONFIG)
             ls_error_prefix(error, "%.300s", path);
     }

@@ -83,9 +83,8 @@ static int persistence_check(const struct ls_zero_options *o, struct ls_error *e
         return LS_OK;
     return ls_error_set(
         error, LS_ELAYOUT,
-        "ZeRO stage 3 would shard nothing: the largest tensor has %ld elements, and "
-        "tensors of up to %ld stay whole; use a lower persistence threshold, or "
-        "stage 2",
+        "ZeRO stage 3 would shard nothing: the largest tensor has %ld elements, and tensors of up "
+        "to %ld stay whole; use a lower persistence threshold, or stage 2",
         (long)largest, (long)o->persistence_elements);
 }
 

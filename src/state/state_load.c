@@ -52,9 +52,8 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: it was trained on other samples (%s). Only entries whose "
                             "from_step is %ld or more may change, and neither the order of sources "
-                            "that have begun nor their epochs: give the new weights from there "
-                            "on, or data.changed=true, which reads samples again or leaves "
-                            "some out",
+                            "that have begun nor their epochs: give the new weights from there on, "
+                            "or data.changed=true, which reads samples again or leaves some out",
                             checkpoint->directory, differences, (long)checkpoint->state.step);
     if (count > 1 || planned == state->config->optim.decay_steps)
         return ls_error_set(error, LS_ECKPT,
