@@ -1,5 +1,5 @@
 /* Files appear whole or not at all, whichever call fails, and are read within bounds. */
-/* check: waits */
+/* check: waits disk */
 #include <lockstep/base/file.h>
 #include <lockstep/base/hub.h>
 
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -86,6 +87,62 @@ CASE_WITH(test_past_the_page_cache, scratch_setup, scratch_teardown)
             second_write_fails = 0;
             assert_ok(write_pattern(path, sizes[i], piece, i % 2 ? &refuses : NULL, &error), error);
             assert_pattern(path, sizes[i]);
+        }
+    direct = false;
+}
+
+/* How many of the file's pages the page cache holds. */
+static int pages_cached(const char *path)
+{
+    enum { PAGES_MAX = 4096 };
+    static unsigned char resident[PAGES_MAX];
+    struct ls_mapping map;
+    struct ls_error error = {0};
+    assert_ok(ls_file_map(path, LS_EIO, &map, &error), error);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (map.count + page - 1) / page;
+    assert_true(pages > 0 && pages <= PAGES_MAX);
+    assert_int_equal(mincore((void *)map.bytes, map.count, resident), 0);
+    ls_file_unmap(&map);
+    int cached = 0;
+    for (size_t i = 0; i < pages; i++)
+        cached += resident[i] & 1;
+    return cached;
+}
+
+/* Whether a file system writes past the page cache, asked by hand. */
+static bool past_cache_possible(const char *path)
+{
+    enum { BYTES = 64 << 10 };
+    int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+    void *zeros = aligned_alloc(4096, BYTES);
+    assert_non_null(zeros);
+    memset(zeros, 0, BYTES);
+    bool possible = fd >= 0 && write(fd, zeros, BYTES) == BYTES && !pages_cached(path);
+    free(zeros);
+    if (fd >= 0)
+        close(fd);
+    unlink(path);
+    return possible;
+}
+
+/* The twin writes through it, as a file does that nobody asked for more. */
+CASE_WITH(test_the_page_cache_holds_none_of_it, scratch_setup, scratch_teardown)
+{
+    enum { BYTES = 9 << 20 };
+    const char *path = scratch_path(*state, "file");
+    if (!past_cache_possible(path)) {
+        print_message("SKIPPED: the file system of %s keeps what O_DIRECT writes in memory, or "
+                      "does not take O_DIRECT\n",
+                      path);
+        skip();
+    }
+    for (int twin = 0; twin < 2; twin++)
+        for (size_t piece = 1 << 20; piece <= (1 << 20) + 1; piece++) {
+            struct ls_error error = {0};
+            direct = !twin;
+            assert_ok(write_pattern(path, BYTES, piece, NULL, &error), error);
+            assert_int_equal(pages_cached(path) == 0, !twin);
+            assert_int_equal(unlink(path), 0);
         }
     direct = false;
 }
