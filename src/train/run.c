@@ -533,6 +533,8 @@ static int run_open(struct ls_running *run, bool beside, bool *resumed, struct l
     struct ls_config config = *run->config;
     config.checkpoint.async = beside ? config.checkpoint.async : false;
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
+    if (!status && ls_comm_first_on_machine(run->world))
+        run_folder_sweep_tiers(run->config, run->writer ? &run->events.log : NULL);
     status = ls_comm_agree(run->world, status, error);
     if (!status)
         status = ls_trainer_new(&config, run->world, &run->events.log, &run->trainer, error);

@@ -1,5 +1,6 @@
-/* Where a run's folder is while the run goes on, and what a killed run left in it. */
+/* Where a run's folder is while the run goes on, and what a killed run left in it and elsewhere. */
 #include "train/run_folder.h"
+#include "train/step_replay.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
@@ -84,12 +85,36 @@ void run_folder_sweep(const struct ls_config *config, const struct ls_log *log)
     if (files > 0)
         ls_log(log, LS_LOG_INFO, "%s: removed %s that a killed run left half-written", out,
                ls_counted(files, "file").text);
-    int tiers = *config->memory.file ? ls_tier_sweep(config->memory.file) : 0;
-    if (tiers > 0)
-        ls_log(log, LS_LOG_INFO, "%s: removed %s that killed ranks left", config->memory.file,
-               ls_counted(tiers, "offload file").text);
     if (ls_checkpoint_prune(out, 0, -1, &error)) /* those of checkpoints */
         ls_log(log, LS_LOG_WARNING, "%s", error.text);
+}
+
+static void tiers_sweep(const char *folder, const struct ls_log *log)
+{
+    char replay[PATH_MAX];
+    int tiers = *folder ? ls_tier_sweep(folder) : 0;
+    if (*folder && !ls_path_join(replay, folder, REPLAY_FOLDER, NULL)) {
+        int replayed = ls_tier_sweep(replay);
+        if (replayed > 0)
+            rmdir(replay);
+        tiers += replayed;
+    }
+    if (tiers > 0)
+        ls_log(log, LS_LOG_INFO, "%s: removed %s that killed ranks left", folder,
+               ls_counted(tiers, "offload file").text);
+}
+
+void run_folder_sweep_tiers(const struct ls_config *config, const struct ls_log *log)
+{
+    char path[PATH_MAX];
+    struct ls_config *before = malloc(sizeof *before);
+    tiers_sweep(config->memory.file, log);
+    if (before && !ls_path_join(path, config->train.out, "config.yaml", NULL)) {
+        ls_config_defaults(before);
+        if (!ls_config_load_file(before, path, NULL))
+            tiers_sweep(before->memory.file, log);
+    }
+    free(before);
 }
 
 static int set_aside(const char *run, int64_t step, struct ls_error *error)

@@ -1,4 +1,5 @@
-/* The folder of a run, train.out, which rank 0 has locked. All Local, on rank 0. */
+/* The folder of a run, train.out, which rank 0 has locked. All Local, on rank 0, but for
+ * run_folder_sweep_tiers. */
 #ifndef TRAIN_RUN_FOLDER_H
 #define TRAIN_RUN_FOLDER_H
 
@@ -20,6 +21,9 @@ int run_folder_check(const struct ls_config *config, struct ls_error *error);
 /* Removes what a killed run left half-written. Only names that a run itself writes: a picture, say,
  * may be under way beside it. */
 void run_folder_sweep(const struct ls_config *config, const struct ls_log *log);
+/* On the first rank of each machine: removes what killed ranks there offloaded to memory.file, now
+ * or in the start before, as the config.yaml of that says. What a process holds stays. */
+void run_folder_sweep_tiers(const struct ls_config *config, const struct ls_log *log);
 
 /* The run goes on from a checkpoint that the user named, of that step. Later ones are of steps that
  * it computes again, maybe otherwise: each becomes step-%08d.old, so that no start goes on from it.

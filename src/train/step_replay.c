@@ -198,8 +198,9 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
     snprintf(config.train.resume, sizeof config.train.resume, "never");
     config.model_keys.from[0] = config.lora.from[0] = '\0';
     if (config.memory.file[0])
-        snprintf(config.memory.file, sizeof config.memory.file, "%.*s/replay",
-                 (int)sizeof config.memory.file - 8, trainer->config.memory.file);
+        snprintf(config.memory.file, sizeof config.memory.file, "%.*s/" REPLAY_FOLDER,
+                 (int)(sizeof config.memory.file - sizeof "/" REPLAY_FOLDER),
+                 trainer->config.memory.file);
     status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
     if (!status)
         status = trainer_new(&config, &trainer->layout, r->turned, NULL, &r->second, error);

@@ -5,6 +5,9 @@
 
 #include "train/trainer.h"
 
+/* In memory.file: where the second trainer offloads to. */
+#define REPLAY_FOLDER "replay"
+
 /* Local. Whether the step is one of those: drawn with probability check.replay, from seed and step
  * alone. */
 bool replay_due(const struct ls_config *config, int64_t step);

@@ -1,6 +1,7 @@
 /* Runs that keep things elsewhere: they stop and go on in another layout with or without, evaluate
  * between steps, take what was planned and no more, and refuse a folder that cannot serve. */
 /* check: disk */
+#include "../support/child.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -10,10 +11,12 @@
 
 #include "device/tier_private.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { STEPS_MAX = 4, ALL_FILE = 2 + 3 * 2 + 9 * 2, ALL_HOST = 1 + 3 + 9 };
@@ -338,6 +341,55 @@ CASE_WITH(test_bad_folders_are_refused, tokens_setup, scratch_teardown)
         snprintf(folder, sizeof config.memory.file, "%s/closed", (const char *)*state);
         assert_int_equal(mkdir(folder, 0500), 0);
         expect_refused(&config, LS_EIO, "Permission denied");
+    }
+}
+
+static int whole_run(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+/* A rank that is killed while it has a file in the folder. */
+static void leave_file(const char *folder)
+{
+    pid_t child = child_fork(SIGKILL);
+    if (child == 0) {
+        const struct ls_tier_options options = {
+            .kind = LS_TIER_FILE, .bytes = 1 << 20, .folder = folder, .rank = 5};
+        struct ls_tier *tier;
+        struct ls_error error;
+        if (ls_tier_new(&options, &tier, &error))
+            _exit(1);
+        kill(getpid(), SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(access(scratch_path(folder, "rank-00005.offload/data"), F_OK), 0);
+}
+
+/* Also by a start that offloads nothing, from where the start before had it. */
+CASE_WITH(test_what_killed_ranks_offloaded_is_removed, tokens_setup, scratch_teardown)
+{
+    struct ls_config config = config_of(*state, GPT2_FP32, "", 2);
+    struct ls_error error = {0};
+    char folder[300], replay[320];
+    snprintf(folder, sizeof folder, "%s/offload", (const char *)*state);
+    snprintf(replay, sizeof replay, "%s/replay", folder);
+    snprintf(config.train.resume, sizeof config.train.resume, "auto");
+    for (int start = 0; start < 3; start++) {
+        if (start > 0)
+            leave_file(folder);
+        if (start > 0)
+            leave_file(replay);
+        if (start == 2) {
+            config.memory = config_of(*state, GPT2_FP32, "", 0).memory;
+            config.memory.file[0] = '\0';
+        }
+        config.train.steps = start + 1;
+        assert_ok(ls_world_run(1, whole_run, &config, &error), error);
+        assert_int_not_equal(access(replay, F_OK), 0);
+        assert_int_not_equal(access(scratch_path(folder, "rank-00005.offload"), F_OK), 0);
     }
 }
 
