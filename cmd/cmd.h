@@ -126,6 +126,9 @@ void cmd_progress_begin(void);
 /* From here on SIGINT and SIGTERM make it nonzero, for the library to see; a second one ends the
  * program. */
 const volatile int *cmd_stop_begin(void);
+/* Of a job that saves before it ends: SIGINT, SIGTERM, SIGUSR1 (Slurm's requeue), and SIGHUP of a
+ * terminal that is closed, unless nohup ignores it. alone: one is handled after the other. */
+void cmd_signals_catch(void (*handler)(int signal), bool alone);
 /* Columns of the terminal now: it may have been resized since the last line. */
 int cmd_terminal_columns(int fd);
 /* Whether a line can be updated in place there. */

@@ -12,29 +12,23 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int asked; /* signals so far */
+static volatile int asked; /* signals so far, but SIGHUP is only ever the first */
 
-/* Who signals a process and its group, as GNU timeout does, means one signal. */
+/* Who signals a process and its group, as GNU timeout does, means one signal. A terminal that is
+ * closed may send SIGHUP more than once, and systemd sends SIGTERM beside it. */
 static void on_signal(int signal)
 {
-    static int last;
+    static int last, others;
     static struct timespec then;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t ms = (now.tv_sec - then.tv_sec) * 1000 + (now.tv_nsec - then.tv_nsec) / 1000000;
-    bool again = asked && signal == last && ms < 500;
-    last = signal;
-    then = now;
-    asked += !again;
-}
-
-static void signals_catch(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigfillset(&action.sa_mask); /* one is counted after the other */
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
+    if (signal != SIGHUP) {
+        others += !(others && signal == last && ms < 500);
+        last = signal;
+        then = now;
+    }
+    asked = others > 1 ? others : 1;
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
@@ -105,7 +99,7 @@ int cmd_launch(const struct cmd_args *args, struct ls_error *error)
         status = ls_error_set(error, LS_EIO, "/proc/self/exe cannot be read: is /proc mounted?");
     if (status)
         return status;
-    signals_catch();
+    cmd_signals_catch(on_signal, true);
     status = ls_launch(&launch, &code, error);
     return status ? status : code;
 }

@@ -18,24 +18,16 @@
 /* Set by signals, read between steps. */
 static volatile int stop_asked;
 
-/* SIGUSR1 only asks: a launcher sends it, and a batch system may send others with it, or at the end
- * of the time in which the run saves. */
+/* SIGUSR1 and SIGHUP only ask. A launcher sends SIGUSR1; a batch system may send others with it, or
+ * at the end of the time in which the run saves. Shell and system both send SIGHUP. */
 static void on_signal(int signal)
 {
     static volatile sig_atomic_t insisted;
-    if (signal != SIGUSR1 && insisted)
+    bool insists = signal != SIGUSR1 && signal != SIGHUP;
+    if (insists && insisted)
         _exit(128 + signal);
-    insisted |= signal != SIGUSR1;
+    insisted |= insists;
     stop_asked = 1;
-}
-
-static void signals_catch(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); /* Slurm's requeue signal */
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -373,7 +365,7 @@ static int train(const struct cmd_args *args, struct ls_error *error)
     bool renews = cmd_terminal_renews(STDOUT_FILENO);
     bool live = shown == LS_CONFIG_AUTO && !cmd_terminal_of_mpirun(STDOUT_FILENO);
     job.progress.live = renews && (live || shown == LS_CONFIG_LIVE);
-    signals_catch();
+    cmd_signals_catch(on_signal, false);
     ls_data_stop_on(&stop_asked);
     job.heart = heartbeat_start(&config);
     ls_launch_segments_enter(config.train.out);

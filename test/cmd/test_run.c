@@ -124,8 +124,10 @@ static void check_signal(int before, int signal, const char *name, const char *k
 CASE(test_signals_save_and_the_run_goes_on)
 {
     check_signal(0, SIGTERM, "TERM", "batch.micro=1 parallel.dp=2");
-    check_signal(0, SIGINT, "INT", "batch.micro=1");
+    signal(SIGHUP, SIG_DFL); /* the tests may run under nohup */
+    check_signal(SIGHUP, SIGINT, "INT", "batch.micro=1");
     check_signal(SIGUSR1, SIGTERM, "USR1", "batch.micro=1");
+    check_signal(0, SIGHUP, "HUP", "batch.micro=1");
 }
 
 /* ---- MPI ------------------------------------------------------------------------------------- */

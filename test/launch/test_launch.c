@@ -514,6 +514,7 @@ CASE(test_a_killed_launcher)
     expect_status("orphans", "snapshot    of step ");
     for (int i = 0; i < 2; i++)
         assert_int_equal(kill(pids[i], SIGCONT), 0);
+    assert_int_equal(kill(launcher, SIGHUP), 0); /* the terminal is closed, and the session ends */
     launched_stop(launcher, folder, "orphans");
     launched_expect_same(folder, "orphans");
 }
@@ -551,13 +552,16 @@ CASE(test_a_job_that_outlives_its_deadline)
     assert_int_equal(launched_events(folder, "outlives", "stopped", NULL), 1);
 }
 
-/* Rank 0 cannot save: the first signal waits for it, the second one does not. */
+/* As under nohup the job goes on without its terminal. Then rank 0 cannot save: the first signal
+ * waits for it, the second one does not. */
 CASE(test_a_second_signal)
 {
     pid_t pids[LAUNCHED_RANKS];
     mpirun_or_skip();
-    pid_t launcher = job_start(RATE, "twice", LONG);
-    launched_await_step(launcher, folder, "twice", 2);
+    pid_t launcher = job_start("trap '' HUP; " RATE, "twice", LONG);
+    int64_t last = launched_await_step(launcher, folder, "twice", 2);
+    assert_int_equal(kill(launcher, SIGHUP), 0);
+    launched_await_step(launcher, folder, "twice", last + 2);
     expect_ranks("twice", 2, pids);
     assert_int_equal(kill(pids[0], SIGSTOP), 0);
     assert_true(await_stopped(pids[0]));
