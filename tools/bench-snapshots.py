@@ -3,13 +3,15 @@
 
 Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step) with neither, with a
 snapshot after each step, with checkpoints too that are written from them, one as soon as the one
-before is on the disk, and with a checkpoint of each step alone (checkpoint.async); ROUNDS times (3)
-one after the other, 7 steps each. Prints over the steps behind the third of a run: the median of a
-step's seconds (with what it waited for snapshots), as a share of the median without; and the median
-share of a step that was waiting. The first two snapshots of a run take new memory, which the system
-clears; later ones are written over them. Uses build/lockstep.
+before is on the disk, with a checkpoint of each step alone (checkpoint.async), and with one that
+steps wait for; ROUNDS times (3) one after the other, 7 steps each. Prints over the steps behind the
+third of a run: the median of a step's seconds (with what it waited for snapshots), as a share of the
+median without; and the median share of a step that was waiting. The first two snapshots of a run
+take new memory, which the system clears; later ones are written over them. The last column is the
+CPU time of whole runs beyond that of a run with neither, over their checkpoints: what a copy and its
+writing take, in user and system time. Uses build/lockstep.
 Keys are set beside those of the runs, such as `model.preset=gpt2-tiny model.vocab=257 data.sequence=64` for a
-try.
+try; with `data.sequence=64 batch.global=2` steps are short, and the CPU time of checkpoints is clear.
 --write puts the table into bench/RESULTS.md.
 """
 
@@ -30,27 +32,35 @@ KEYS = ["data.train=corpus_train", "model.preset=gpt2-124m", "data.sequence=1024
 WARM = 3
 RUNS = {"neither": [], "snapshots": ["snapshot.every=1"],
         "snapshots and checkpoints": ["snapshot.every=1", "train.save_every=1"],
-        "checkpoints": ["checkpoint.async=true", "train.save_every=1"]}
+        "checkpoints": ["checkpoint.async=true", "train.save_every=1"],
+        "checkpoints that steps wait for": ["train.save_every=1"]}
 GOALS = {"snapshots": (1.02, 0.005), "snapshots and checkpoints": (1.05, 0.005),
          "checkpoints": (1.05, 0.005)}
 
 
 def steps_of(lockstep, folder, keys):
-    """(step_s between two updates, snapshot_s) of each step behind WARM, and saves beside."""
-    subprocess.run([lockstep, "train", *KEYS, *keys, "train.out=run"], cwd=folder,
-                   check=True, stdout=subprocess.DEVNULL)
+    """(step_s between two updates, snapshot_s) of each step behind WARM, saves but the last, CPU
+    seconds."""
+    command = [lockstep, "train", *KEYS, *keys, "train.out=run"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as run:
+        _, status, used = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+    if run.returncode:
+        sys.exit(f"bench-snapshots: {' '.join(command)} ended with {run.returncode}")
     with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
     shutil.rmtree(os.path.join(folder, "run"))
     steps = [r for r in records if "loss_bits" in r][WARM:]
     saves = sum(r.get("event") == "save" for r in records) - 1
-    return [(r["step_s"], r.get("snapshot_s", 0)) for r in steps], saves
+    return ([(r["step_s"], r.get("snapshot_s", 0)) for r in steps], saves,
+            used.ru_utime + used.ru_stime)
 
 
 def measured(rounds, keys):
-    """Of each of RUNS: a step's seconds and waiting, and how many checkpoints came beside steps."""
+    """Of each of RUNS: a step's seconds and waiting, how many checkpoints came before the last one,
+    and the CPU seconds of all."""
     lockstep = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/lockstep")
-    steps, saves = {name: [] for name in RUNS}, dict.fromkeys(RUNS, 0)
+    steps, saves, cpu = {name: [] for name in RUNS}, dict.fromkeys(RUNS, 0), dict.fromkeys(RUNS, 0)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
         with open(os.path.join(folder, "text.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{i % 100} bottles of beer on the wall,\n" for i in range(3000))
@@ -58,20 +68,22 @@ def measured(rounds, keys):
                         "--tokenizer", "byte"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         for _ in range(rounds):
             for name, of_run in RUNS.items():
-                more, beside = steps_of(lockstep, folder, [*of_run, *keys])
+                more, beside, seconds = steps_of(lockstep, folder, [*of_run, *keys])
                 steps[name] += more
                 saves[name] += beside
-    return steps, saves
+                cpu[name] += seconds
+    return steps, saves, cpu
 
 
-def table(steps, saves):
-    lines = ["| beside steps | a step | ratio | target | | waits | target | | checkpoints |",
-             "|---|---|---|---|---|---|---|---|---|"]
+def table(steps, saves, cpu):
+    lines = ["| beside steps | a step | ratio | target | | waits | target | | checkpoints | CPU of one |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     # What the update waits for snapshots is in step_s already; it is never counted less than once.
     whole = {name: statistics.median(s + w for s, w in values) for name, values in steps.items()}
     for name, values in steps.items():
         waits = statistics.median(w / (s + w) for s, w in values)
-        line = f"| {name} | {whole[name]:.2f} s | "
+        beside = name != "checkpoints that steps wait for"  # of which step_s knows nothing
+        line = f"| {name} | {whole[name]:.2f} s | " if beside else f"| {name} | | "
         if name in GOALS:
             ratio = whole[name] / whole["neither"]
             for value, most, form in zip((ratio, waits), GOALS[name], ("{:.3f}", "{:.2%}")):
@@ -79,7 +91,8 @@ def table(steps, saves):
                          f"{'met' if value <= most else 'short'} | ")
         else:
             line += " | | | | | | "
-        lines.append(line + f"{saves[name]} |")
+        each = f"{(cpu[name] - cpu['neither']) / saves[name]:.2f} s" if saves[name] else ""
+        lines.append(line + f"{saves[name]} | {each} |")
     return lines
 
 
@@ -90,9 +103,9 @@ def main():
     if write and words:
         sys.exit("--write: leave keys out")
     commit = pages.commit_of(write)
-    steps, saves = measured(rounds, words)
+    steps, saves, cpu = measured(rounds, words)
     lines = [f"GPT-2 124M, two rank threads, ZeRO 1; {rounds} rounds, medians over "
-             f"{len(steps['snapshots'])} steps.", "", *table(steps, saves)]
+             f"{len(steps['snapshots'])} steps.", "", *table(steps, saves, cpu)]
     print("\n".join(lines))
     if write:
         today = datetime.date.today().isoformat()
