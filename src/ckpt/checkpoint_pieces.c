@@ -140,6 +140,43 @@ void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, in
     }
 }
 
+/* By steps of what the system reads ahead at once, whatever the disk. */
+static void bytes_expect(const unsigned char *data, size_t bytes)
+{
+    enum { STEP_BYTES = 1 << 20 };
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t at = (uintptr_t)data / page * page, end = (uintptr_t)data + bytes;
+    for (; at < end; at += STEP_BYTES)
+        madvise((void *)at, ls_min(STEP_BYTES, end - at), MADV_WILLNEED);
+}
+
+static void piece_expect(struct ckpt_file *file, const struct ls_stored_tensor *tensor)
+{
+    if (ckpt_file_touch(file, NULL)) /* whoever reads it is told */
+        return;
+    const struct ls_tensor_view *view = ls_safetensors_find(file->map, tensor->fqn);
+    if (view)
+        bytes_expect(view->data, view->bytes);
+}
+
+void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                          int64_t first, int64_t count)
+{
+    struct ckpt_opened *opened = (struct ckpt_opened *)checkpoint;
+    size_t from = 0;
+    while (count > 0) {
+        int64_t at, run = 1;
+        struct ckpt_piece *piece = find(tensor, first, &from, &at, &run);
+        if (piece && !piece->expected && !piece->data)
+            piece_expect(&opened->files[piece->file], tensor);
+        if (piece)
+            piece->expected = true;
+        run = ls_min(run, count);
+        first += run;
+        count -= run;
+    }
+}
+
 int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
                        int64_t first, int64_t count, void *values, struct ls_error *error)
 {

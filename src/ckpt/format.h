@@ -76,6 +76,7 @@ struct ckpt_piece {
     size_t file;
     const char *digest;        /* NULL: the file's is of all of it */
     const unsigned char *data; /* NULL before it is verified */
+    bool expected;             /* the system reads it, or has it */
 };
 /* What ls_checkpoint_open hands out, and what its strings live in. */
 struct ckpt_opened {

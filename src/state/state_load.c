@@ -87,6 +87,8 @@ struct taking {
     struct ls_state *state;
     struct state_share *hashed; /* [array + 1][param]: what is in held */
     struct state_held held;
+    int ahead_array, ahead_param; /* the next one to expect */
+    int64_t ahead_bytes;          /* expected, and not yet loaded */
 };
 
 struct loading {
@@ -153,12 +155,42 @@ static int slice_find(const struct ls_state *state, const struct ls_checkpoint *
                                  tensor, error);
 }
 
+static int64_t slice_bytes(const struct ls_state *state, int array, int i)
+{
+    return state->slices[i].part->count * (int64_t)ls_dtype_bytes(ls_state_type(state, array));
+}
+
 /* Of the part of the tensor that this rank has. */
 static void slice_runs(const struct ls_state *state, const struct ls_dtensor_spec *spec,
                        struct ls_runs *runs, struct ls_run *run)
 {
     ls_runs_init(runs, spec, ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec->mesh));
     ls_runs_next(runs, run);
+}
+
+/* Goes ahead of what is loaded, array by array: the disk reads while the ranks compute. */
+static void expect_next(struct taking *t, struct ls_checkpoint *checkpoint)
+{
+    enum { AHEAD_BYTES = 64 << 20 };
+    const struct ls_state *state = t->state;
+    int arrays = ls_optimizer_states_most(&state->optimizer.config);
+    while (t->ahead_bytes < AHEAD_BYTES && t->ahead_array < arrays) {
+        const struct ls_stored_tensor *tensor;
+        struct ls_dtensor_spec spec;
+        struct ls_runs runs;
+        struct ls_run run;
+        int i = t->ahead_param++, array = t->ahead_array;
+        if (t->ahead_param == state->params->count) {
+            t->ahead_param = 0;
+            t->ahead_array++;
+        }
+        if (array >= ls_state_arrays(state, &state->params->list[i]) ||
+            slice_find(state, checkpoint, array, i, &tensor, &spec, NULL) || !tensor)
+            continue;
+        for (slice_runs(state, &spec, &runs, &run); run.count > 0; ls_runs_next(&runs, &run))
+            ls_checkpoint_expect(checkpoint, tensor, run.global, run.count);
+        t->ahead_bytes += slice_bytes(state, array, i);
+    }
 }
 
 /* This rank's slices of one array. Of fresh weights there are no states: they are zero, also where
@@ -185,11 +217,14 @@ static int array_load(struct taking *t, struct ls_checkpoint *checkpoint, int ar
         status = slice_find(state, checkpoint, array, i, &loading.tensor, &spec, error);
         if (status)
             return status;
+        expect_next(t, checkpoint);
         slice_runs(state, &spec, &loading.runs, &loading.run);
         status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_WRITES,
                                       piece_load, &loading, error);
-        if (loading.tensor)
+        if (loading.tensor) {
             ls_stored_tensor_forget(loading.tensor);
+            t->ahead_bytes -= slice_bytes(state, array, i);
+        }
     }
     return status;
 }
@@ -234,6 +269,9 @@ static int checkpoint_apply(void *user, struct ls_checkpoint *checkpoint, struct
         return status;
     fingerprint_check(state, checkpoint);
     t->held = (struct state_held){0};
+    t->ahead_array = LS_STATE_PARAMETERS;
+    t->ahead_param = 0;
+    t->ahead_bytes = 0;
     status = ls_state_settle(state, error);
     if (!status)
         status = ls_queue_synchronise(&state->ops->queue, error);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -15,6 +16,7 @@
 #include "../support/countdown.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 
 enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
 #define MODEL     "wte.weight"
@@ -371,6 +373,50 @@ CASE_WITH(test_elements_of_pieces, scratch_setup, scratch_teardown)
 }
 
 /* Files in other folders than the manifest, found by name and size. */
+WRAPPED(madvise);
+static int asked; /* how often the system was asked to read ahead */
+
+int __wrap_madvise(void *address, size_t bytes, int advice)
+{
+    asked += advice == MADV_WILLNEED;
+    return __real_madvise(address, bytes, advice);
+}
+
+/* Elements [first, first + count) are in pieces of which so many are new to the system. */
+static void expect_asked(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                         int64_t first, int64_t count, int pieces)
+{
+    asked = 0;
+    ls_checkpoint_expect(checkpoint, tensor, first, count);
+    assert_int_equal(asked, pieces);
+}
+
+/* Each piece once, also if its elements alternate with those of another, and none that is read. */
+CASE_WITH(test_pieces_that_are_expected, scratch_setup, scratch_teardown)
+{
+    save_good_together(*state, 4);
+    const char *path = scratch_path(*state, "checkpoints/step-00000004");
+    static const int64_t shape[] = {ROWS, COLS};
+    const struct ls_stored_tensor *tensor;
+    struct ls_error error = {0};
+    float values[VALUES];
+    for (int read = 0; read < 2; read++) {
+        struct ls_checkpoint *checkpoint = checkpoint_open(path);
+        assert_ok(ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, MODEL, LS_F32, 2, shape, &tensor,
+                                        &error),
+                  error);
+        if (read)
+            assert_ok(ls_checkpoint_read(checkpoint, tensor, 40, 10, values, &error), error);
+        expect_asked(checkpoint, tensor, 40, 10, !read);
+        expect_asked(checkpoint, tensor, 0, VALUES, 2);
+        expect_asked(checkpoint, tensor, 0, VALUES, 0);
+        assert_ok(ls_checkpoint_read(checkpoint, tensor, 0, VALUES, values, &error), error);
+        for (int64_t i = 0; i < VALUES; i++)
+            assert_true(values[i] == value_of(LS_CKPT_MODEL, 4, i));
+        ls_checkpoint_close(checkpoint);
+    }
+}
+
 CASE_WITH(test_files_in_several_folders, scratch_setup, scratch_teardown)
 {
     char command[4096], directory[600], other[600], third[600];

@@ -6,10 +6,12 @@
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "train/trainer.h"
 
 #include <lockstep/ckpt.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,6 +294,59 @@ CASE_WITH(test_checkpoints_do_not_know_the_layout, data_setup, scratch_teardown)
     expect_type(*state, LS_CKPT_MODEL, "wte.weight", LS_F32);
     expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg.wte.weight", LS_BF16);
     expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg_sq.h.1.mlp.down.weight", LS_BF16);
+}
+
+/* ---- what is read ahead ---------------------------------------------------------------------- */
+
+WRAPPED(ls_checkpoint_expect);
+WRAPPED(ls_checkpoint_read);
+static _Thread_local struct {
+    const struct ls_stored_tensor *list[1024];
+    int count;
+} ahead; /* tensors that this rank has expected */
+static atomic_int surprises;
+static bool blind; /* the twin expects nothing */
+
+static bool is_ahead(const struct ls_stored_tensor *tensor)
+{
+    int i = 0;
+    while (i < ahead.count && ahead.list[i] != tensor)
+        i++;
+    return i < ahead.count;
+}
+
+void __wrap_ls_checkpoint_expect(struct ls_checkpoint *checkpoint,
+                                 const struct ls_stored_tensor *tensor, int64_t first,
+                                 int64_t count)
+{
+    if (blind)
+        return;
+    if (!is_ahead(tensor) && ahead.count < 1024)
+        ahead.list[ahead.count++] = tensor;
+    __real_ls_checkpoint_expect(checkpoint, tensor, first, count);
+}
+
+int __wrap_ls_checkpoint_read(struct ls_checkpoint *checkpoint,
+                              const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
+                              void *values, struct ls_error *error)
+{
+    surprises += !is_ahead(tensor);
+    return __real_ls_checkpoint_read(checkpoint, tensor, first, count, values, error);
+}
+
+/* Whatever a rank reads of a checkpoint it has asked for before, so that the disk does not wait. */
+CASE_WITH(test_the_disk_is_asked_in_advance, data_setup, scratch_teardown)
+{
+    const keys_t wrote = {"parallel.tp=2"}, keys = {"parallel.dp_shard=2", "parallel.zero=1"};
+    struct task save = {.config = config_make(*state, "run", "fp32", wrote), .act = act_save};
+    task_run(&save, "save");
+    for (int twin = 0; twin < 2; twin++) {
+        blind = twin;
+        surprises = 0;
+        check_resume(*state, "run", keys, save.hash);
+        assert_int_equal(surprises > 0, twin);
+    }
+    blind = false;
 }
 
 /* ---- damage in files ------------------------------------------------------------------------- */
