@@ -39,11 +39,28 @@ def down_and_up(name: str, value: Any) -> Tuple[float, float]:
     return pair[0], pair[1]
 
 
+def is_array(value: Any) -> bool:
+    """Whether it is an array of some package; a nested tensor of torch, which fails to say its shape,
+    is one too."""
+    try:
+        return hasattr(value, "shape")
+    except RuntimeError:
+        return True
+
+
 def listed(name: str, values: Any, of: str) -> List[Any]:
     """A list of what was given one by one; a text or a mapping is none."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
         raise ArgumentError(f"{name}: got {type(values).__name__}: expected a list of {of}")
-    return list(values)
+    try:
+        return list(values)
+    except (TypeError, RuntimeError) as error:  # torch's, of a nested tensor, or of one number
+        raise ArgumentError(f"{name}: {_reason(error)}: expected a list of {of}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentence of what another package says: no advice that is meant for its users."""
+    return str(error).split(". ")[0].rstrip(".")
 
 
 def texts(name: str, values: Any) -> List[str]:
@@ -73,7 +90,7 @@ def prompts_read(prompts: Any) -> Tuple[List[Any], List[Any]]:
         raise ArgumentError("prompts: expected a list, of at least one text")
     starts = [item.get("prompt") if isinstance(item, Mapping) else item for item in items]
     for i, start in enumerate(starts):
-        if not (isinstance(start, (str, list, tuple)) or hasattr(start, "shape")):
+        if not (isinstance(start, (str, list, tuple)) or is_array(start)):
             raise ArgumentError(f"prompts[{i}] is {items[i]!r}: expected a text, a list of token ids, "
                                 'or a dict whose "prompt" is one')
     return items, starts
@@ -99,14 +116,17 @@ def host(name: str, values: Any) -> Any:
             raise ArgumentError(
                 f"{name} is on {values.device}: expected memory of the host: {name}.cpu()"
             )
+        if getattr(values, "is_nested", False):
+            raise ArgumentError(f"{name} is a nested tensor: expected a dense one, such as "
+                                f"torch.nested.to_padded_tensor({name}, -1)")
         try:
             values = values.detach().resolve_conj().resolve_neg()
             if str(values.dtype).startswith(("torch.bfloat16", "torch.float8")):
                 values = values.float()
             return values.numpy()
         except (TypeError, RuntimeError) as error:  # sparse, nested, quantized, fake
-            why = str(error).rstrip(".")
-            raise ArgumentError(f"{name}: {why}: expected a dense tensor of numbers") from error
+            raise ArgumentError(f"{name}: {_reason(error)}: expected a dense tensor of "
+                                "numbers") from error
     device = getattr(values, "__dlpack_device__", None)
     if device is not None and device()[0] != 1 and not isinstance(values, np.ndarray):
         raise ArgumentError(f"{name} is on another device: expected memory of the host")
@@ -168,7 +188,7 @@ def ragged(name: str, rows: Any, vocabulary: int) -> Tuple[Any, Any]:
     """ids [n, longest] and lengths [n] of rows of token ids: lists of different lengths, or one
     array whose rows end with -1."""
     np = numpy()
-    if not hasattr(rows, "shape") and isinstance(rows, Sequence) and not isinstance(rows, str):
+    if not is_array(rows) and isinstance(rows, Sequence) and not isinstance(rows, str):
         for i, row in enumerate(rows):
             if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__len__"):
                 raise ArgumentError(f"{name}[{i}]: got {type(row).__name__}: expected a list of token "

@@ -352,7 +352,11 @@ def _odd(value: Any, name: str = "") -> str:
 def _plain(value: Any) -> Any:
     """What JSON lacks: paths, and numpy's numbers."""
     if hasattr(value, "tolist"):
-        return value.tolist()
+        try:
+            return value.tolist()
+        except RuntimeError as error:  # torch's, of a tensor that is not dense
+            raise TypeError(f"got a {type(value).__name__} that has no list of numbers: expected a "
+                            "dense one") from error
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise TypeError(f"{str(value)[:64]} is of type {type(value).__name__}: expected a text, a number, "

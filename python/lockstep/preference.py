@@ -115,7 +115,9 @@ class DPO(Loop):
 
     def _ids(self, name: str, given: Any) -> List[int]:
         """Token ids of the caller's, none of which may be padding."""
-        row = _arrays.host(name, given if len(given) else np.zeros(0, int))
+        row = _arrays.host(name, given)
+        if row.size == 0:
+            row = np.zeros(0, int)
         return list(_arrays.token_ids(name, row[None], self.run.vocabulary)[0].tolist())
 
     def _encoded(self, where: str, pair: Any) -> List[Tuple[List[int], int]]:
@@ -123,7 +125,7 @@ class DPO(Loop):
         run, out, ids = self.run, [], {}
         for name in ("prompt", "chosen", "rejected"):
             given = pair.get(name) if isinstance(pair, Mapping) else None
-            if not isinstance(given, (str, list, tuple)) and not hasattr(given, "shape"):
+            if not isinstance(given, (str, list, tuple)) and not _arrays.is_array(given):
                 raise DataError(f'{where}: no "{name}": expected a text, or a list of token ids, '
                                 'for each of "prompt", "chosen" and "rejected"')
             if isinstance(given, (list, tuple)) and any(

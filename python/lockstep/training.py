@@ -252,7 +252,7 @@ class _Opened:
         wanted = ("ids", "lengths", "logprobs", "prompt_lengths")
         if isinstance(prompts, str):
             prompts = [prompts]
-        if not hasattr(prompts, "shape") or getattr(prompts, "ndim", 2) == 1:
+        if not _arrays.is_array(prompts) or getattr(prompts, "ndim", 2) == 1:
             prompts = _arrays.listed("prompts", prompts, "texts or lists of token ids")
         if isinstance(prompts, list) and prompts and isinstance(prompts[0], str):
             prompts = _arrays.texts("prompts", prompts)

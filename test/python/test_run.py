@@ -203,6 +203,15 @@ def test_tensors_of_torch_are_operands(recipe):
         def numpy(self):
             return np.full((32, 32), 2, np.float32)
 
+    class Nested(Theirs):
+        __module__, is_nested = "torch", True
+
+        @property
+        def shape(self):
+            raise RuntimeError("Internal error: no sizes. Please file an issue.")
+
+        __iter__ = __len__ = tolist = lambda self: self.shape
+
     class Sparse(Theirs):
         __module__ = "torch.sparse"
 
@@ -217,6 +226,22 @@ def test_tensors_of_torch_are_operands(recipe):
         np.testing.assert_array_equal(tensor, values + 2)
         with pytest.raises(ls.ArgumentError, match="^values: can't convert it: expected a dense tensor"):
             tensor.set(Sparse())
+        nested, tokens = Nested(), np.ones((4, 17), int)
+        for name, call in (
+                ("tokens", lambda: run.step(nested)), ("targets", lambda: run.step(tokens, nested)),
+                ("weights", lambda: run.step(tokens, weights=nested)), ("values", lambda: tensor.set(nested)),
+                ("ids", lambda: run.logprobs(nested)), ("ids[1]", lambda: run.logprobs([[1], nested])),
+                ("tokens", lambda: run.backward(nested, tokens)), ("ids", lambda: run.decode(nested)),
+                ("d_logprobs", lambda: run.backward(tokens, nested)),
+                ("prompts", lambda: run.generate(nested)), ("prompts[0]", lambda: run.generate([nested])),
+                ("ends", lambda: run.generate([[1]], ends=nested)),
+                ("prompts[0]", lambda: ls.rl.GRPO(run, [nested], len, n=2, max_tokens=2).step()),
+                ("score", lambda: run.score([{"tokens": nested, "prompt_tokens": 1}])),
+                ("pairs[0]: chosen", lambda: ls.preference.DPO(
+                    run, [{"prompt": [1], "chosen": nested, "rejected": [2]}]))):
+            with pytest.raises(ls.ArgumentError, match=re.escape(name)) as told:
+                call()
+            assert "expected" in str(told.value) and "file an issue" not in str(told.value)
 
 
 def test_bf16_is_read_as_its_values(recipe):
