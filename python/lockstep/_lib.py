@@ -200,6 +200,7 @@ class Session:
         self.unviewed: List[Any] = []  # of these
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self._lent: List[Array] = []
+        self._unheard: Optional[Callable[[Dict[str, Any]], None]] = None  # of the last order
 
     def free(self) -> None:
         """Ends the ranks without saving, as dropping it does. No order follows."""
@@ -220,43 +221,65 @@ class Session:
             self.on_event(json.loads(event))
 
     def _carry_out(self, verb: str, order: Sequence[Any],
-                   heard: Optional[Callable[[Dict[str, Any]], None]] = None) -> None:
-        """Hands an order over, and waits until it is over. heard: as of :meth:`ask`."""
+                   heard: Optional[Callable[[Dict[str, Any]], None]] = None) -> Dict[str, Any]:
+        """Hands an order over, waits until it is over, and returns its answer. heard: as of
+        :meth:`ask`."""
         lib, error, event = library(), Error(), ctypes.c_char_p()
         asked, turn = False, WAITS
         interrupt: Optional[BaseException] = None
+        cause: Optional[BaseException] = None
+        answer: Dict[str, Any] = {}
         while turn in (WAITS, EVENT):
             try:
                 if not asked:
                     asked = True  # Ctrl-C within the call leaves an order under way
                     turn = lib.ls_session_ask(self._handle, *order, ctypes.byref(error)) or WAITS
+                    self._unheard = heard if turn == WAITS else self._unheard
                 while turn in (WAITS, EVENT):  # all of the loop is within "try"
                     turn = lib.ls_session_wait(self._handle, 0.1, ctypes.byref(event),
                                                ctypes.byref(error))
                     if turn == EVENT:
                         self._hear(event.value or b"{}")
             except BaseException as raised:  # a signal's, or a callback's: the order goes on
-                if interrupt is not None and isinstance(raised, KeyboardInterrupt):
-                    raise  # asked twice
                 # a step that is under way counts; of the others nothing is given back
                 if not isinstance(raised, Exception) or verb in INTERRUPTED:
                     (lib.ls_session_stop if verb == "step" else lib.ls_session_interrupt)(
                         self._handle)
+                if isinstance(raised, KeyboardInterrupt):
+                    if isinstance(interrupt, KeyboardInterrupt):
+                        raise  # asked twice
+                    interrupt, cause = raised, interrupt  # before a callback's, which waits
                 interrupt = interrupt or raised
         failure: Optional[errors.LockstepError] = None
         if turn:
             failure = error.raised(turn)
-        elif heard is not None:
-            heard(json.loads(lib.ls_session_answer(self._handle)))
+        else:
+            answer = self._told()
+            if heard is not None:
+                heard(answer)
+            self._unheard = None
         try:
             if interrupt is not None:
-                raise interrupt from failure
+                raise interrupt from failure or cause
             if isinstance(failure, errors.Stopped) and verb in INTERRUPTED:
                 raise KeyboardInterrupt(str(failure)) from None  # another process's
             if failure is not None:
                 raise failure
+            return answer
         finally:
-            interrupt = failure = None  # they hold this frame, and all that its callers hold
+            interrupt = cause = failure = None  # they hold this frame, and all that its callers hold
+
+    def _told(self) -> Dict[str, Any]:
+        """The answer of the last order; empty while one is under way."""
+        answer: Dict[str, Any] = json.loads(library().ls_session_answer(self._handle).decode())
+        return answer
+
+    def settle(self) -> None:
+        """Hears the answer of an order that Ctrl-C has left, if it is over by now."""
+        heard, answer = self._unheard, self._told() if self._unheard else {}
+        if heard is not None and answer:
+            heard(answer)
+            self._unheard = None
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *, copied: bool = True,
@@ -282,6 +305,7 @@ class Session:
              arrays: Optional[List[Array]],
              heard: Optional[Callable[[Dict[str, Any]], None]]) -> Dict[str, Any]:
         lib = library()
+        self.settle()
         while self.unviewed:
             view = self.unviewed.pop()
             self.views.discard(view)
@@ -290,9 +314,8 @@ class Session:
         block = (Array * len(given))(*given) if given else None
         text = _json(verb, options) if options else b""
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
-        self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
+        answer = self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
         self._lent = []
-        answer: Dict[str, Any] = json.loads(lib.ls_session_answer(self._handle))
         return answer
 
     def raw(self, name: str) -> Optional[Array]:

@@ -426,6 +426,8 @@ class Run(_Opened):
     @property
     def step_count(self) -> int:
         """Steps done so far."""
+        if self._session is not None:
+            self._session.settle()
         return self._step
 
     @property
@@ -436,6 +438,8 @@ class Run(_Opened):
     @property
     def ended(self) -> bool:
         """Whether no step follows."""
+        if self._session is not None:
+            self._session.settle()
         return self._ended
 
     @property
@@ -464,15 +468,12 @@ class Run(_Opened):
 
     def _stepped(self, answer: Dict[str, Any]) -> None:
         """A step counts, whatever is raised behind it."""
-        self._step, self._ended = int(answer["step"]), bool(answer["ended"])
-
-    def _made(self, answer: Dict[str, Any]) -> Step:
         step = Step(*map(answer.get, Step._fields))  # type: ignore[arg-type]
         if step.loss is None or step.grad_norm is None:  # JSON has no NaN
             nan = float("nan")
             step = step._replace(loss=nan if step.loss is None else step.loss,
                                  grad_norm=nan if step.grad_norm is None else step.grad_norm)
-        return step
+        self._last, self._step, self._ended = step, step.step, bool(answer["ended"])
 
     def step(self, tokens: Any = None, targets: Any = None, weights: Any = None, *,
              sum: bool = False) -> Step:
@@ -491,9 +492,9 @@ class Run(_Opened):
             sum: the loss is the weighted sum.
         """
         session = self._session_open()
-        answer = session.ask("step", {"sum": True} if sum else None,
-                             self._batch(tokens, targets, weights), heard=self._stepped)
-        step = self._made(answer)
+        session.ask("step", {"sum": True} if sum else None,
+                    self._batch(tokens, targets, weights), heard=self._stepped)
+        step: Step = self._last
         self._bar.step(step, self.steps)
         if self._on_step is not None:
             self._on_step(step)

@@ -756,6 +756,37 @@ def test_a_step_counts_whatever_is_raised_behind_it(recipe, monkeypatch, heard):
         assert (run.step_count, run.ended) == (3, True) and not list(run)  # Ctrl-C makes it the last
 
 
+def test_an_interrupt_while_a_callbacks_exception_waits(recipe, monkeypatch, heard):
+    """It ends the run at that step, which counts; a second one leaves it, and it counts once it is over."""
+    library, told = _lib.library(), []
+    wait = library.ls_session_wait
+
+    def broken(event):
+        if event["event"] == "saved" and event["step"] == 1:
+            interrupt_next(monkeypatch, "ls_session_wait")
+            raise RuntimeError("mine")
+
+    def interrupted(*arguments):
+        told.append(1)
+        if len(told) == 2:
+            monkeypatch.setattr(library, "ls_session_wait", wait)
+        signal.raise_signal(signal.SIGINT)
+
+    with ls.Run(recipe, {"train.save_every": 1}, on_event=broken, progress=False) as run:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            run.step()
+        assert "mine" in str(raised.value.__cause__)
+        assert run.step_count == 1 and len(list(run)) <= 1  # the signal came in the first or behind it
+    with ls.Run(recipe, {"train.out": recipe["train"]["out"] + "2"}, progress=False) as run:
+        run.step()
+        monkeypatch.setattr(library, "ls_session_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.step()
+        while run.step_count == 1:
+            pass
+        assert len(run.hash()) == 32
+
+
 def test_a_second_interrupt_is_raised_while_files_are_written(recipe, tmp_path, monkeypatch, heard):
     """The order that it leaves under way writes on in the folder that is about to be removed."""
     library, wait, remove = _lib.library(), _lib.library().ls_session_wait, os.rmdir
