@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, Iterator, List, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 import numpy as np
 
 from . import _arrays
 from .errors import ArgumentError, DataError
-from .training import Run
+from .training import Run, Step
 
 Recorded = TypeVar("Recorded")  # a NamedTuple
 
@@ -46,6 +46,7 @@ class Loop:
                                 f"log-probabilities; got {type(reference).__name__}")
         self._records = os.path.join(run.out, "rl.jsonl")
         self._begun = -1  # the step of the last gradient
+        self._raised: Optional[BaseException] = None  # by a callback, or Ctrl-C, behind an update
         self._forget()
 
     def _reference(self, ids: Any, **temperature: Any) -> Any:
@@ -63,6 +64,17 @@ class Loop:
             self.run.discard()
         self._begun = self.run.step_count
         return self.run.backward(*gradient, **more)
+
+    def _update(self) -> Step:
+        """:meth:`Run.step`. What is raised once the update was made waits for its record."""
+        before, self._raised = self.run.step_count, None
+        try:
+            return self.run.step()
+        except BaseException as error:
+            if self.run.step_count == before:
+                raise
+            self._raised = error
+            return self.run._last
 
     def _numbers(self, name: str, give: Callable[[], Any], count: int) -> Any:
         """So many numbers, float64: what rank 0's function gives, in all processes."""
@@ -107,7 +119,7 @@ class Loop:
             self._write(self._records, lambda file: file.writelines(kept))
 
     def _record(self, metrics: Recorded) -> Recorded:
-        """The same in Python's numbers, which rank 0 writes."""
+        """The same in Python's numbers, which rank 0 writes; then raises what waits for it."""
         made: Any = metrics
         made = made._make(v.item() if isinstance(v, np.generic) else v for v in made)
         if self.run.rank == 0:
@@ -115,4 +127,7 @@ class Loop:
             plain = {k: None if v != v else v for k, v in fields.items()}
             with open(self._records, "a", encoding="utf-8") as file:
                 file.write(json.dumps(plain) + "\n")
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
         return made  # type: ignore[no-any-return]

@@ -184,7 +184,7 @@ class DPO(Loop):
                   else self._sums(self._reference, places))
         margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta)
         self._backward(ids, mask * slope.reshape(-1, 1))
-        last = run.step()
+        last = self._update()
         seconds, tokens = time.perf_counter() - begin, (ids >= 0).sum()
         return self._record(Preference(
             last.step, np.logaddexp(0, -margins).mean(), (margins > 0).mean(), margins.mean(), tokens,

@@ -266,11 +266,11 @@ class GRPO(Loop):
             if self._at_once:  # of the model that drew, if nothing was dropped out
                 batch["entropy"] = entropies if np.array_equal(logp, batch["old"]) else run.logprobs(
                     batch["ids"], entropy=True, **self.temperature)[1]
-            last = run.step()
+            last = self._update()
             losses.append(loss.value + (0 if bonus is None else float((bonus * entropies).sum())))
             clipped += loss.clipped.sum()
             log_ratios.append((logp.astype(np.float64) - part["old"])[part["mask"]])
-            if run.ended:
+            if run.ended or self._raised:
                 break
         end, mask, rewards = time.perf_counter(), batch["mask"], batch["rewards"]
         drawn, old, log_ratio = mask.sum(), batch["old"][mask], np.concatenate(log_ratios)

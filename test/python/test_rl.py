@@ -498,6 +498,28 @@ def test_a_loop_goes_on_behind_errors(start, tmp_path, in_order, layout):
                 assert "waits for its update" in str(errors[-1])
 
 
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_a_batch_whose_update_was_made_has_its_record(start, tmp_path, error):
+    """Whatever a callback raises behind the update; the step that failed has none."""
+    def on_step(step):
+        if step.step in (2, 3):
+            raise error("mine")
+
+    with opened(start, tmp_path / "run", {}, **{"train.steps": 5}) as run:
+        run._on_step, taken = on_step, []
+        for loop in (grpo(run, updates=2), preference.DPO(run, PAIRS)):
+            while run.step_count < (2 if isinstance(loop, rl.GRPO) else 4):
+                try:
+                    taken.append(loop.step().step)
+                except error as raised:
+                    assert "mine" in str(raised)
+        fails_once(run, "step", 1, OSError())
+        with pytest.raises(OSError):
+            loop.step()
+        lines = (tmp_path / "run" / "rl.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4] and taken == [4]
+
+
 class Fixed(rl.GRPO):
     """Twin: each pass of each batch has the order of the first one."""
 
