@@ -199,6 +199,7 @@ class Session:
         self.views: Set[Unviewed] = set()
         self.unviewed: List[Any] = []  # of these
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
+        self.shared = False  # other processes have ranks of it, and ask the same
         self._lent: List[Array] = []
         self._unheard: Optional[Callable[[Dict[str, Any]], None]] = None  # of the last order
 
@@ -301,6 +302,17 @@ class Session:
         finally:
             self._under_way.pop(mine, None)
 
+    @contextlib.contextmanager
+    def refusing(self, verb: str) -> Iterator[None]:
+        """For checks before an order that other processes ask too: what fails here fails there."""
+        try:
+            yield
+        except Exception as error:
+            if self.shared:
+                text = str(error).encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
+                self._ask(verb, {"refused": text or type(error).__name__}, None, None)
+            raise
+
     def _ask(self, verb: str, options: Optional[Dict[str, Any]],
              arrays: Optional[List[Array]],
              heard: Optional[Callable[[Dict[str, Any]], None]]) -> Dict[str, Any]:
@@ -312,7 +324,8 @@ class Session:
             lib.ls_session_unview(self._handle, view.name.encode())
         given = arrays or []
         block = (Array * len(given))(*given) if given else None
-        text = _json(verb, options) if options else b""
+        with self.refusing(verb):
+            text = _json(verb, options) if options else b""
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
         answer = self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
         self._lent = []

@@ -226,19 +226,21 @@ class Tensor:
 
     def set(self, values: Any) -> None:
         """Other values, of the same shape, on all ranks. Over MPI collective: rank 0's count."""
-        if self.dtype != "float32":
-            raise ArgumentError(f"{self.name} is {self.dtype}: only float32 tensors of a run are "
-                                "written")
-        array = host("values", values)
-        if tuple(array.shape) != self.shape:
-            raise ArgumentError(f"values have shape {tuple(array.shape)}: expected {self.shape}")
-        dense = floats("values", array, self.shape)
-        self._owner._session_open().ask("tensor_set", self._options(),
-                                        [array_of("value", dense, "f4")])
+        session: Session = self._owner._session_open()
+        with session.refusing("tensor_set"):
+            if self.dtype != "float32":
+                raise ArgumentError(f"{self.name} is {self.dtype}: only float32 tensors of a run are "
+                                    "written")
+            array = host("values", values)
+            if tuple(array.shape) != self.shape:
+                raise ArgumentError(f"values have shape {tuple(array.shape)}: expected {self.shape}")
+            dense = floats("values", array, self.shape)
+        session.ask("tensor_set", self._options(), [array_of("value", dense, "f4")])
 
     def __setitem__(self, at: Any, values: Any) -> None:
         whole = self.full()
-        whole[at] = host("values", values)
+        with self._owner._session_open().refusing("tensor_set"):
+            whole[at] = host("values", values)
         self.set(whole)
 
 

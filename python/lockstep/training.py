@@ -159,6 +159,7 @@ class _Opened:
         except BaseException:
             session.free()  # now: the exception may hold it for long
             raise
+        session.shared = self._answer.get("transport") == "mpi"
         self._session = session
         _lib.opened.add(weakref.ref(self, _lib.opened.discard))
         self.params = Params(self)
@@ -214,16 +215,19 @@ class _Opened:
     def encode(self, text: str, special_tokens: bool = True) -> List[int]:
         """Token ids of a text, by the model's tokenizer. special_tokens: those in the text become
         their ids, and those that the tokenizer puts around a text (bos) are put there."""
-        if not isinstance(text, str):
-            raise ArgumentError(f"got {type(text).__name__}: expected a text")
-        answer = self._session_open().ask(
-            "encode", {"texts": [text], "special_tokens": special_tokens})
+        session = self._session_open()
+        with session.refusing("encode"):
+            if not isinstance(text, str):
+                raise ArgumentError(f"got {type(text).__name__}: expected a text")
+        answer = session.ask("encode", {"texts": [text], "special_tokens": special_tokens})
         return list(answer["ids"][0])
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of token ids."""
-        plain = [i for i in _arrays.plain_ids("ids", ids) if i >= 0]
-        return str(self._session_open().ask("decode", {"ids": [plain]})["texts"][0])
+        session = self._session_open()
+        with session.refusing("decode"):
+            plain = [i for i in _arrays.plain_ids("ids", ids) if i >= 0]
+        return str(session.ask("decode", {"ids": [plain]})["texts"][0])
 
     def generate(self, prompts: Union[str, Sequence[Any], Any], n: int = 1, *,
                  max_tokens: int = 128, temperature: float = 1.0, top_k: int = 0,
@@ -245,22 +249,14 @@ class _Opened:
             "samples": n, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
             "top_p": top_p, "seed": seed, "batch": batch, "special_tokens": special_tokens,
             "scaled": scaled}
-        if stop:
-            options["stop"] = _arrays.texts("stop", stop)
-        if ends is not None:
-            options["ends"] = _arrays.plain_ids("ends", ends)
         wanted = ("ids", "lengths", "logprobs", "prompt_lengths")
-        if isinstance(prompts, str):
-            prompts = [prompts]
-        if not _arrays.is_array(prompts) or getattr(prompts, "ndim", 2) == 1:
-            prompts = _arrays.listed("prompts", prompts, "texts or lists of token ids")
-        if isinstance(prompts, list) and prompts and isinstance(prompts[0], str):
-            prompts = _arrays.texts("prompts", prompts)
-            answer = session.ask("generate", {**options, "prompts": list(prompts)}, None, wanted)
-        else:
-            ids, lengths = _arrays.ragged("prompts", prompts, self.vocabulary)
-            answer = session.ask("generate", options, [array_of("ids", ids, "i4"),
-                                                       array_of("lengths", lengths, "i4")], wanted)
+        with session.refusing("generate"):
+            arrays = self._prompts(prompts, options)
+            if stop:
+                options["stop"] = _arrays.texts("stop", stop)
+            if ends is not None:
+                options["ends"] = _arrays.plain_ids("ends", ends)
+        answer = session.ask("generate", options, arrays, wanted)
         ids, lengths = answer["ids"], answer["lengths"]
         out = Generated((ids, answer["logprobs"]))
         out.prompt_lengths = answer["prompt_lengths"]
@@ -269,6 +265,18 @@ class _Opened:
         out.texts, out.finish = answer["texts"], answer["finish"]
         out.seconds = answer["seconds"]
         return out
+
+    def _prompts(self, prompts: Any, options: Dict[str, Any]) -> Optional[List[Any]]:
+        """Ids as arrays; or texts, among the options."""
+        if isinstance(prompts, str):
+            prompts = [prompts]
+        if not _arrays.is_array(prompts) or getattr(prompts, "ndim", 2) == 1:
+            prompts = _arrays.listed("prompts", prompts, "texts or lists of token ids")
+        if isinstance(prompts, list) and prompts and isinstance(prompts[0], str):
+            options["prompts"] = _arrays.texts("prompts", prompts)
+            return None
+        ids, lengths = _arrays.ragged("prompts", prompts, self.vocabulary)
+        return [array_of("ids", ids, "i4"), array_of("lengths", lengths, "i4")]
 
     def write(self, prompts: Union[str, Sequence[Any]], *, max_tokens: int = 128, temperature: float = 1.0,
               seed: int = 0, stop: Sequence[str] = (), batch: int = 64,
@@ -280,11 +288,13 @@ class _Opened:
                 the last two may be left out. TEXT may be a list of ids.
             truncate: leaves out the first tokens of prompts that do not fit the context.
         """
-        asked = [prompts] if isinstance(prompts, str) else _arrays.listed("prompts", prompts,
-                                                                          "texts or dicts")
-        options = {"prompts": asked, "max_tokens": max_tokens, "temperature": temperature,
-                   "seed": seed, "stop": _arrays.texts("stop", stop), "batch": batch, "truncate": truncate}
-        return list(self._session_open().ask("generate", options)["texts"])
+        session = self._session_open()
+        with session.refusing("generate"):
+            asked = [prompts] if isinstance(prompts, str) else _arrays.listed("prompts", prompts,
+                                                                              "texts or dicts")
+            options = {"prompts": asked, "max_tokens": max_tokens, "temperature": temperature, "seed": seed,
+                       "stop": _arrays.texts("stop", stop), "batch": batch, "truncate": truncate}
+        return list(session.ask("generate", options)["texts"])
 
     def logprobs(self, ids: Any, temperature: float = 1.0, *, entropy: bool = False) -> Any:
         """float32 [texts, longest]: log-probability of each token given those before it, 0 of the
@@ -296,7 +306,8 @@ class _Opened:
         the entropy in nats of the distribution over the vocabulary that it is of. It is summed over
         the whole vocabulary, to the same bits in any layout."""
         session = self._session_open()
-        dense, lengths = _arrays.ragged("ids", ids, self.vocabulary)
+        with session.refusing("logprobs"):
+            dense, lengths = _arrays.ragged("ids", ids, self.vocabulary)
         wanted = ["logprobs", "entropy"] if entropy else ["logprobs"]
         answer = session.ask("logprobs", {"temperature": temperature, "entropy": bool(entropy)},
                              [array_of("ids", dense, "i4"), array_of("lengths", lengths, "i4")],
@@ -312,8 +323,10 @@ class _Opened:
                 "prompt_tokens": n}`` the tokens behind the first n. TEXT may be a list of ids.
             truncate: leaves out the first tokens of contexts that are too long.
         """
-        asked = _arrays.listed("requests", requests, "dicts")
-        answer = self._session_open().ask("score", {"requests": asked, "truncate": truncate})
+        session = self._session_open()
+        with session.refusing("score"):
+            asked = _arrays.listed("requests", requests, "dicts")
+        answer = session.ask("score", {"requests": asked, "truncate": truncate})
         return [Score(**score) for score in answer["scores"]]
 
     # -- files of other programs --
@@ -492,8 +505,9 @@ class Run(_Opened):
             sum: the loss is the weighted sum.
         """
         session = self._session_open()
-        session.ask("step", {"sum": True} if sum else None,
-                    self._batch(tokens, targets, weights), heard=self._stepped)
+        with session.refusing("step"):
+            batch = self._batch(tokens, targets, weights)
+        session.ask("step", {"sum": True} if sum else None, batch, heard=self._stepped)
         step: Step = self._last
         self._bar.step(step, self.steps)
         if self._on_step is not None:
@@ -554,6 +568,15 @@ class Run(_Opened):
         :meth:`step` updates with it.
         """
         np, session = numpy(), self._session_open()
+        with session.refusing("backward"):
+            batch = self._gradient(tokens, d_logprobs, d_entropies)
+        wanted = ["logprobs"] if d_entropies is None else ["logprobs", "entropies"]
+        answer = session.ask("backward", {"sum": True, "temperature": temperature}, batch, wanted)
+        out = [np.pad(answer[name], ((0, 0), (1, 0))) for name in wanted]
+        return tuple(out) if d_entropies is not None else out[0]
+
+    def _gradient(self, tokens: Any, d_logprobs: Any, d_entropies: Any) -> List[Any]:
+        np = numpy()
         ids, lengths = _arrays.ragged("tokens", tokens, self.vocabulary)
         place = np.arange(ids.shape[1])[None, :]
         ids = np.where(place < lengths[:, None], ids, -1).astype(np.int32)
@@ -563,14 +586,10 @@ class Run(_Opened):
             return _arrays.floats(name, np.where((ids >= 0) & (place > 0), given, 0), ids.shape)
 
         batch = self._batch(ids, None, -derivative("d_logprobs", d_logprobs))
-        wanted = ["logprobs"]
         if d_entropies is not None:
             d = np.ascontiguousarray(derivative("d_entropies", d_entropies)[:, 1:])
             batch.append(array_of("entropy_weights", d, "f4"))
-            wanted.append("entropies")
-        answer = session.ask("backward", {"sum": True, "temperature": temperature}, batch, wanted)
-        out = [np.pad(answer[name], ((0, 0), (1, 0))) for name in wanted]
-        return tuple(out) if d_entropies is not None else out[0]
+        return batch
 
     def discard(self) -> None:
         """Gives up the gradient of :meth:`backward`."""
@@ -599,29 +618,34 @@ class Run(_Opened):
     def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """The weights of another model of the same shape: a folder of transformers, or a run. What
         the optimizer keeps stays."""
-        self._session_open().ask("load", {"from": _keys.path(path)})
+        session = self._session_open()
+        with session.refusing("load"):
+            asked = {"from": _keys.path(path)}
+        session.ask("load", asked)
 
     @uninterrupted()
     def load_state_dict(self, tensors: Dict[str, Any], *, finite: bool = True) -> None:
         """Weights by the names of transformers, as :meth:`state_dict` gives them, or as files have
         them: all of them; finite=False lets in NaN and infinity. Over MPI collective; rank 0's
         values count."""
-        np = numpy()
-        if not isinstance(tensors, Mapping):
-            raise ArgumentError(f"state_dict: got {type(tensors).__name__}: expected a dict of tensors "
-                                "by their names")
+        session = self._session_open()
+        with session.refusing("load"):
+            if not isinstance(tensors, Mapping):
+                raise ArgumentError(f"state_dict: got {type(tensors).__name__}: expected a dict of "
+                                    "tensors by their names")
         with _scratch() as folder:
             out = self._shared_path(os.path.join(folder, "model"))
             self.save_pretrained(out)
-            before = _safetensors.read_folder(out)
-            tensors = _stored(_state_names(out, before), tensors)
-            missing, more = sorted(set(before) - set(tensors)), sorted(set(tensors) - set(before))
-            if missing or more:
-                raise ArgumentError(
-                    f"state_dict: missing {', '.join(missing[:4]) or 'none'}; not known "
-                    f"{', '.join(more[:4]) or 'none'}")
-            whole = {name: _arrays.floats(name, tensors[name], tuple(data.shape), finite)
-                     for name, data in before.items()}
+            with session.refusing("load"):
+                before = _safetensors.read_folder(out)
+                tensors = _stored(_state_names(out, before), tensors)
+                missing, more = sorted(set(before) - set(tensors)), sorted(set(tensors) - set(before))
+                if missing or more:
+                    raise ArgumentError(
+                        f"state_dict: missing {', '.join(missing[:4]) or 'none'}; not known "
+                        f"{', '.join(more[:4]) or 'none'}")
+                whole = {name: _arrays.floats(name, tensors[name], tuple(data.shape), finite)
+                         for name, data in before.items()}
             self._shared_path(out)  # all have read it before rank 0 writes
             if self.rank == 0:
                 for name in os.listdir(out):

@@ -49,8 +49,8 @@ void order_done(struct ls_session *s, int status, const struct ls_error *error)
         s->error = error_told(error);
     s->under_way = false;
     s->done = s->number;
+    pthread_mutex_unlock(&s->lock); /* first, or who wakes waits for it */
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 /* The ranks have ended: as they were asked to, or because something failed. */
@@ -58,7 +58,7 @@ static void ranks_ended(struct ls_session *s, int status, const struct ls_error 
 {
     pthread_mutex_lock(&s->lock);
     bool asked = s->under_way;
-    s->opened = false;
+    s->opened = s->shared = false;
     s->view_count = 0;
     if (status && status != LS_ESTOPPED && s->order.verb->where != VERB_STARTS)
         s->broken = error_told(error);
@@ -190,6 +190,9 @@ static int options_parse(const struct verb *verb, const char *text, json_t **out
     int status = ls_json_parse(verb->name, given, strlen(given), LS_EINVAL, out, error);
     if (status)
         return status;
+    json_t *refused = verb->where == VERB_RANKS ? json_object_get(*out, "refused") : NULL;
+    if (json_is_string(refused))
+        return ls_error_set(error, LS_EINVAL, "%s", json_string_value(refused));
     json_object_foreach(*out, key, value)
     {
         if (ls_word_among(verb->options, key))
@@ -223,16 +226,25 @@ static void order_take(struct ls_session *s, struct order *order)
     order->options = NULL;
 }
 
-static int ask(struct ls_session *s, struct order *order, struct ls_error *error)
+/* status: of reading the order. If ranks of other processes get it too, an order that is refused
+ * here is handed on, so that all refuse it. */
+static int ask(struct ls_session *s, struct order *order, int status, struct ls_error *error)
 {
     const struct verb *verb = order->verb;
-    int status = admitted(s, verb, error);
-    if (status)
+    bool told = s->shared && verb->where == VERB_RANKS;
+    struct ls_error other = {0};
+    int admission = admitted(s, verb, &other);
+    if (status && (admission || !told))
         return status;
+    if (admission)
+        return ls_error_copy(error, admission, &other);
     order_take(s, order);
-    status = verb->check ? verb->check(s, error) : LS_OK;
-    if (status)
+    status = !status && verb->check ? verb->check(s, error) : status;
+    if (status && !told)
         return status;
+    s->order.status = status;
+    if (status && error)
+        s->order.refusal = *error;
     if (verb->where == VERB_STARTS)
         s->broken.code = 0;
     if (verb->where == VERB_STARTS || verb->where == VERB_ALONE)
@@ -241,7 +253,6 @@ static int ask(struct ls_session *s, struct order *order, struct ls_error *error
     s->number++;
     s->under_way = true;
     s->status = LS_OK;
-    pthread_cond_broadcast(&s->changed);
     return LS_OK;
 }
 
@@ -259,11 +270,11 @@ int ls_session_ask(struct ls_session *s, const char *name, const char *options,
     int status = options_parse(order.verb, options, &order.options, error);
     if (!status)
         status = arrays_read(order.verb, arrays, count, &order, error);
-    if (!status) {
-        pthread_mutex_lock(&s->lock);
-        status = ask(s, &order, error);
-        pthread_mutex_unlock(&s->lock);
-    }
+    pthread_mutex_lock(&s->lock);
+    status = ask(s, &order, status, error);
+    pthread_mutex_unlock(&s->lock);
+    if (!status)
+        pthread_cond_broadcast(&s->changed);
     json_decref(order.options);
     return status;
 }

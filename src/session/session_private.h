@@ -44,6 +44,8 @@ struct order {
     json_t *options;
     struct ls_array arrays[ORDER_ARRAYS_MAX];
     int array_count;
+    int status; /* other than LS_OK: this process refuses it, and why */
+    struct ls_error refusal;
 };
 
 /* What an order may say, and where its value goes: one of the pointers. It stays as it is where the
@@ -110,6 +112,7 @@ struct ls_session {
     uint64_t number, done;     /* of orders asked so far, and of the last one that is over */
     bool under_way, quits;     /* an order is; the session ends */
     bool opened;               /* ranks are there and have a run or a model */
+    bool shared;               /* with those of other processes, which get the same orders */
     int at_work;               /* ranks that have not done the order yet */
     int status;                /* of the last order */
     struct ls_error error;     /* its text */

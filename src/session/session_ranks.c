@@ -98,8 +98,10 @@ static void order_leave(struct rank *rank, int status, const struct ls_error *er
     bool last = ++s->at_work == local;
     if (last)
         s->at_work = 0;
-    if (last && s->order.verb->where == VERB_STARTS)
+    if (last && s->order.verb->where == VERB_STARTS) {
         s->opened = true;
+        s->shared = ls_comm_transport(rank->world) == LS_TRANSPORT_MPI;
+    }
     pthread_mutex_unlock(&s->lock);
     if (last)
         order_done(s, status, error);
@@ -109,9 +111,14 @@ static void order_leave(struct rank *rank, int status, const struct ls_error *er
  * they were. */
 static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
 {
-    const struct verb *verb = rank->session->order.verb;
-    struct ls_error first = {0};
-    int status = verb->where == VERB_STARTS ? LS_OK : views_settle(rank, &first);
+    const struct order *order = &rank->session->order;
+    const struct verb *verb = order->verb;
+    struct ls_error first = order->refusal;
+    int status = order->status;
+    if (verb->where == VERB_RANKS && ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
+        status = ls_comm_agree(rank->world, status, &first);
+    if (!status && verb->where != VERB_STARTS)
+        status = views_settle(rank, &first);
     if (!status && verb->one_model && rank->trainer && !ls_trainer_runner(rank->trainer))
         status = ls_error_set(&first, LS_EINVAL,
                               "%s: with async.mode each worker trains a model of its own: close "

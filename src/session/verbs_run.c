@@ -90,7 +90,7 @@ static void report_answer(struct rank *rank, const struct ls_step_report *report
     answer_set(rank->session, "ended", json_boolean(ls_run_ended(rank->run)));
 }
 
-/* inputs and targets [sequences, tokens], and weights of the targets and of entropies. */
+/* inputs and targets [sequences, tokens], weights of the targets and of entropies, and "sum". */
 static int batch_check(struct ls_session *s, struct ls_error *error)
 {
     const struct order *order = &s->order;
@@ -98,7 +98,11 @@ static int batch_check(struct ls_session *s, struct ls_error *error)
     static const struct {
         const char *name, *dtype;
     } others[] = {{"targets", "i4"}, {"weights", "f4"}, {"entropy_weights", "f4"}};
-    int status = order_array_check(order, "inputs", "i4", 2, error);
+    bool sum;
+    const struct option options[] = {{"sum", .flag = &sum}, {0}};
+    int status = options_read(order, options, error);
+    if (!status)
+        status = order_array_check(order, "inputs", "i4", 2, error);
     for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++) {
         const struct ls_array *array = order_array(order, others[i].name);
         status = order_array_check(order, others[i].name, others[i].dtype, 2, error);

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import lockstep as ls
@@ -90,6 +91,44 @@ def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
         run.load_state_dict({name: 2 * one for name, one in run.state_dict().items()})
         expected = [[losses, hash_, [32, 32], run.hash()], [*found, hash_]]
     assert [[json.loads(line) for line in text.splitlines()] for text in out] == [expected] * 2
+
+
+def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
+    """Whoever catches the error goes on with the others: no rank waits for one that has refused."""
+    script = ("import lockstep as ls, json, numpy as np\n"
+              "told, good = [], np.arange(68).reshape(4, 17)\n"
+              "with ls.Run(json.loads(sys.argv[1]), {'parallel.dp': 2, 'comm.timeout_s': 0},\n"
+              "            progress=False) as run:\n"
+              "    weight = run.params['h.0.attn.q.weight']\n"
+              "    tensors = run.state_dict()\n"
+              "    def drawn(call, wrong, right):\n"
+              "        for bad in range(2):\n"
+              "            try: call(wrong if run.rank == bad else right)\n"
+              "            except ls.ArgumentError as error: told.append(str(error).replace(f'rank {bad}: ', ''))\n"
+              "    drawn(run.step, good + 300, good)\n"
+              "    drawn(run.step, good[0], good)\n"
+              "    drawn(lambda x: run.step(good, weights=x), np.full((4, 17), np.inf), np.ones((4, 17)))\n"
+              "    drawn(lambda x: run.backward(good, x), good[:1], good * .1)\n"
+              "    drawn(lambda x: run._session.ask('step', {'sum': x}, run._batch(good, None, None)),\n"
+              "          5, True)  # refused by the library\n"
+              "    drawn(run.logprobs, [[1, -2]], [[1, 2]])\n"
+              "    drawn(lambda x: run.generate('1', max_tokens=2, temperature=x), np.nan, 1)\n"
+              "    drawn(lambda x: run.generate('1', max_tokens=2, ends=x), 5, [5])\n"
+              "    drawn(lambda x: run.write('1', max_tokens=2, stop=x), 5, 'a')\n"
+              "    drawn(run.score, 'a', [{'text': '1 and 2'}])\n"
+              "    drawn(run.encode, 5, '5'), drawn(run.decode, 'a', [5])\n"
+              "    drawn(weight.set, weight.full()[1:], weight.full())\n"
+              "    drawn(run.load_state_dict, {}, tensors)\n"
+              "    drawn(run.load_state_dict, 5, tensors)\n"
+              "    drawn(run.load, 5, run.out)\n"
+              "    print(json.dumps([told, run.step_count, run.step(good).loss, run.hash()]))\n")
+    status, out, told = two_processes(script, recipe, tmp_path / "printed")
+    assert status == 0, told
+    assert out[0] == out[1]
+    refused, step, loss, hash_ = json.loads(out[0])
+    assert refused[::2] == refused[1::2] and len(refused) == 32 and step == 0
+    with ls.Run(recipe, {"train.out": str(tmp_path / "one")}, progress=False) as run:
+        assert (run.step(np.arange(68).reshape(4, 17)).loss, run.hash()) == (loss, hash_)
 
 
 def test_an_interrupt_of_one_process_ends_the_order_of_all(recipe, tmp_path):
