@@ -138,8 +138,16 @@ int ls_path_inside(char out[PATH_MAX], const char *folder, const char *name, str
 {
     char tree[PATH_MAX], file[PATH_MAX];
     int status = ls_path_join(out, folder, name, error);
-    if (status || !realpath(folder, tree) || !realpath(out, file))
+    if (status || !realpath(folder, tree))
         return status;
+    if (!realpath(out, file)) {
+        ssize_t length = readlink(out, file, sizeof file - 1);
+        return length < 0 ? LS_OK
+                          : ls_error_set(error, LS_EIO,
+                                         "%.300s: links to %.*s, which cannot be read: was all of "
+                                         "it downloaded?",
+                                         out, (int)ls_min((int64_t)length, 300), file);
+    }
     char *revision = strrchr(tree, '/');
     size_t length = (size_t)(revision - tree), word = strlen("/snapshots");
     if (length > word && !strncmp(revision - word, "/snapshots", word))

@@ -76,6 +76,10 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
             rest = after;
             continue;
         }
+        if (lstat(here, &status) == 0) {
+            snprintf(text, bytes, "; %.300s is a link to nothing", here);
+            return;
+        }
         snprintf(part, sizeof part, "%.*s", (int)length, rest + slashes);
         ls_string_add(before, sizeof before, "", "%.*s", (int)slashes, rest);
         bool found = entry_near(before, part, last ? endings : NULL, near);

@@ -21,7 +21,7 @@ static int reading_open(struct reading *r, const char *folder, const char *name,
                         struct ls_error *error)
 {
     *r = (struct reading){.error = error};
-    int status = ls_path_join(r->path, folder, name, error);
+    int status = ls_path_inside(r->path, folder, name, error);
     return status || access(r->path, F_OK) ? status
                                            : ls_json_read(r->path, LS_ECONFIG, &r->object, error);
 }

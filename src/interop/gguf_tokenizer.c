@@ -372,7 +372,9 @@ int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *e
 {
     const char *folder = ex->source->folder;
     struct vocabulary v = {0};
-    int status = LS_OK;
+    int status = folder ? interop_files_check(folder, error) : LS_OK;
+    if (status)
+        return status;
     if (folder)
         vocabulary_read(&v, folder);
     bool good = json_is_object(v.vocab) && json_is_array(v.merges) && v.split;

@@ -119,8 +119,12 @@ static int weights_open(struct ls_model_source *source, struct ls_error *error)
     char path[PATH_MAX];
     if (interop_exists(source->path, SINGLE))
         return shard_open(source, SINGLE, error);
-    int status = ls_path_inside(path, source->path, INDEX, error);
-    if (!status && interop_exists(source->path, INDEX)) {
+    int status = ls_path_inside(path, source->path, SINGLE, error); /* a link to nothing */
+    if (!status)
+        status = ls_path_inside(path, source->path, INDEX, error);
+    if (status)
+        return status;
+    if (interop_exists(source->path, INDEX)) {
         status = ls_json_read(path, LS_ECKPT, &f->index, error);
         return status ? status : shards_open(source, error);
     }

@@ -135,7 +135,7 @@ static int architecture_check(const struct interop_keys *keys)
     const char *wanted = ls_family_of(keys->arch)->hf.architecture;
     size_t i;
     const json_t *item;
-    if (!list || json_is_null(list))
+    if (!list || json_is_null(list) || (json_is_array(list) && json_array_size(list) == 0))
         return LS_OK;
     json_array_foreach(list, i, item)
     {

@@ -134,6 +134,8 @@ int peft_locate(const struct ls_model_source *source, const struct ls_param *par
 /* Whether all tensors of the file are the model's. */
 int peft_check(const struct ls_model_source *source, struct ls_error *error);
 bool interop_has_tokenizer(const char *folder);
+/* LS_EIO if a file that goes with a model is a link out of its folder, or to nothing. */
+int interop_files_check(const char *folder, struct ls_error *error);
 /* The files that go with a model and are there, with config.json or without. */
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error);

@@ -51,6 +51,9 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
                             "expected a run of both, which lockstep import MODEL --out RUN "
                             "lora.from=%.300s makes",
                             source->path, source->path);
+    if (source->kind == &source_hf && !is_hf(source->path) &&
+        ls_path_inside(run, source->path, "config.json", error))
+        return LS_EIO; /* a link to nothing */
     if (source->kind == &source_hf && !is_hf(source->path))
         return ls_error_set(error, LS_ECONFIG,
                             "%.300s: holds neither config.json (of a model of Hugging Face's) nor "
@@ -460,12 +463,29 @@ static int file_keep(const char *from, const char *to, const char *name,
     return status ? status : file_copy(source, target, fault, error);
 }
 
+int interop_files_check(const char *folder, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    json_t *templates = ls_chat_files(folder), *each;
+    size_t i;
+    int status = LS_OK;
+    for (const char *const *name = kept_files; *name && !status; name++)
+        status = ls_path_inside(path, folder, *name, error);
+    json_array_foreach(templates, i, each)
+    {
+        if (!status)
+            status = ls_path_inside(path, folder, json_string_value(each), error);
+    }
+    json_decref(templates);
+    return status;
+}
+
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error)
 {
     json_t *templates = ls_chat_files(from), *each;
     size_t i;
-    int status = LS_OK;
+    int status = interop_files_check(from, error);
     for (const char *const *name = kept_files + !description; *name && !status; name++)
         if (interop_exists(from, *name))
             status = file_keep(from, to, *name, fault, error);

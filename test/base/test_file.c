@@ -511,6 +511,10 @@ CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
     snprintf(path, sizeof path, "%s/runs/quite_different", (char *)*state);
     ls_path_hint(path, endings, hint, sizeof hint);
     assert_string_equal(hint, "");
+    snprintf(path, sizeof path, "%s/runs/link", (char *)*state);
+    assert_int_equal(symlink("nothing", path), 0);
+    ls_path_hint(path, NULL, hint, sizeof hint);
+    assert_text_contains(hint, "/runs/link is a link to nothing");
     ls_path_hint("", endings, hint, sizeof hint);
     assert_string_equal(hint, "");
     ls_path_hint("///", NULL, hint, sizeof hint);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { VOCABULARY = 257, END = 256 };
 
@@ -263,6 +264,19 @@ CASE(test_a_folder_says_how)
                          LS_ECONFIG);
         assert_non_null(strstr(error.text, "generation_config.json: "));
     }
+}
+
+/* A stranger's folder must not name files of this machine. */
+CASE(test_a_folder_links_to_its_own)
+{
+    struct ls_error error = {0};
+    struct ls_generation_defaults found;
+    const char *path = scratch_path(*state, "generation_config.json");
+    unlink(path);
+    assert_int_equal(symlink("/dev/null", path), 0);
+    assert_int_equal(ls_generation_defaults_read(*state, VOCABULARY, &found, &error), LS_EIO);
+    assert_non_null(strstr(error.text, "links to /dev/null, which is not in the folder"));
+    unlink(path);
 }
 
 /* The first counts before the second, as in transformers. */

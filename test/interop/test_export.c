@@ -593,6 +593,16 @@ static void expect_refused(const char *directory, const char *run, struct ls_exp
     assert_int_not_equal(access(paths[1], F_OK), 0);
 }
 
+/* A template that a link brings from elsewhere is no part of the model. */
+CASE_WITH(test_no_link_goes_into_a_file, scratch_setup, scratch_teardown)
+{
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    scratch_write(scratch_path(folder, "tokenizer.json"), byte_level, sizeof byte_level - 1);
+    assert_int_equal(symlink("/etc/hostname", scratch_path(folder, "chat_template.jinja")), 0);
+    expect_refused(*state, "in", (struct ls_export){.format = LS_EXPORT_GGUF},
+                   "chat_template.jinja: links to /etc/hostname, which is not in the folder");
+}
+
 /* Weights that int8 cannot represent are named, and nothing is left. */
 CASE_WITH(test_bad_int8, scratch_setup, scratch_teardown)
 {

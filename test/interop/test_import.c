@@ -356,6 +356,10 @@ CASE_WITH(test_models_without_their_head, scratch_setup, scratch_teardown)
             expect_refused(folder, run, "lm_head.weight|missing: a model without its head");
         } else {
             import(folder, run);
+            json_edit(scratch_path(folder, "config.json"), "architectures", "[]");
+            snprintf(run, sizeof run, "%s-unsaid", folder);
+            import(folder, run);
+            snprintf(run, sizeof run, "%s-run", folder);
         }
     }
 }
@@ -445,17 +449,19 @@ static const char *link_to(const char *folder, const char *name, const char *tar
  * cache lead to blobs/ beside its snapshots/. */
 CASE_WITH(test_links_stay_in_the_tree, scratch_setup, scratch_teardown)
 {
-    static const char *const names[] = {"config.json", "model.safetensors",
-                                        "tokenizer_config.json"};
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer_config.json",
+                                        "generation_config.json"};
     char secret[4096], never[4096], inside[4096], folder[4096];
     snprintf(secret, sizeof secret, "%s", scratch_path(*state, "secret"));
     snprintf(never, sizeof never, "%s", scratch_path(*state, "never"));
     scratch_write(secret, "{}", 2);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(folder, sizeof folder, "%s",
                  folder_make(*state, names[i], &(struct folder_of){.golden = "llama_tiny"}));
         link_to(folder, names[i], secret);
         expect_refused(folder, never, "secret, which is not in the folder|links to");
+        link_to(folder, names[i], "../nothing");
+        expect_refused(folder, never, "links to ../nothing, which cannot be read|was all of it");
     }
     snprintf(folder, sizeof folder, "%s", scratch_path(*state, "models--x"));
     assert_int_equal(mkdir(folder, 0700) | mkdir(scratch_path(folder, "snapshots"), 0700) |

@@ -116,7 +116,8 @@ int ls_path_join(char out[PATH_MAX], const char *folder, const char *name, struc
 bool ls_path_ends(const char *path, const char *ending);
 /* out = folder/name, a file that is read because it lies in a folder. LS_EIO if links lead out of
  * the folder: what a stranger's folder points to is not its own. Into the files of a cache they
- * may: of MODEL/snapshots/REVISION, MODEL is the tree. A file that is not there is LS_OK. */
+ * may: of MODEL/snapshots/REVISION, MODEL is the tree. LS_EIO for a link to nothing; a file that is
+ * not there is LS_OK. */
 int ls_path_inside(char out[PATH_MAX], const char *folder, const char *name,
                    struct ls_error *error);
 
@@ -151,9 +152,9 @@ struct ls_mapping {
 /* Errors as of ls_file_open; *map is empty then. */
 int ls_file_map(const char *path, int code, struct ls_mapping *map, struct ls_error *error);
 void ls_file_unmap(struct ls_mapping *map);
-/* "; did you mean runs/code_train?", "; there is no folder run; did you mean runs/code_train?" or
- * "": what a path that is not there may have meant. endings (NULL, or ended by NULL) are cut off
- * the names that are there, such as ".bin". */
+/* "; did you mean runs/code_train?", "; there is no folder run; did you mean runs/code_train?",
+ * "; runs/code is a link to nothing" or "": what a path that is not there may have meant. endings
+ * (NULL, or ended by NULL) are cut off the names that are there, such as ".bin". */
 void ls_path_hint(const char *path, const char *const *endings, char *text, size_t bytes);
 
 /* ---- descriptors ---------------------------------------------------------------------------- */
