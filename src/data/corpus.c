@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 enum {
@@ -92,18 +93,24 @@ static enum as as_marked(const char **path)
     return BY_NAME;
 }
 
+/* Named .csv or .tsv, in letters of any case, packed or not. */
+static bool is_table(const char *path)
+{
+    size_t length = strlen(path);
+    length -= ls_path_ends(path, ".gz") ? 3 : ls_path_ends(path, ".zst") ? 4 : 0;
+    const char *ending = length > 4 ? path + length - 4 : "";
+    return !strncasecmp(ending, ".csv", 4) || !strncasecmp(ending, ".tsv", 4);
+}
+
 /* A table would be one document of commas. */
 static int table_refuse(const char *path, struct ls_error *error)
 {
-    static const char *const endings[] = {".csv", ".csv.gz", ".csv.zst",
-                                          ".tsv", ".tsv.gz", ".tsv.zst"};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ls_path_ends(path, endings[i]))
-            return ls_error_set(error, LS_EDATA,
-                                "input %.300s: a table, by its name: expected text, or JSON lines "
-                                "in a file NAME.jsonl; text:%.300s takes it as one text",
-                                path, path);
-    return LS_OK;
+    if (!is_table(path))
+        return LS_OK;
+    return ls_error_set(error, LS_EDATA,
+                        "input %.300s: a table, by its name: expected text, or JSON lines in a "
+                        "file NAME.jsonl; text:%.300s takes it as one text",
+                        path, path);
 }
 
 /* in: the folder that it lies in; NULL: given by the user, so it must be there, and may have a

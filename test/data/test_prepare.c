@@ -502,7 +502,9 @@ CASE_WITH(test_tables, setup, support_teardown)
     struct ls_prepare_config config = config_of(inputs, 1);
     refuse_input(pack_gzip("a.csv.gz", table, 0), LS_EDATA, "a.csv.gz: a table, by its name");
     refuse_input(input("a.tsv", table), LS_EDATA, "a.tsv takes it as one text");
+    refuse_input(input("A.CSV", table), LS_EDATA, "A.CSV: a table, by its name");
     remove(support_path("in/a.csv.gz"));
+    remove(support_path("in/A.CSV"));
     snprintf(marked, sizeof marked, "%s/in", support_folder);
     assert_refused(&config, LS_EDATA, "a.tsv: a table, by its name: expected text");
     snprintf(marked, sizeof marked, "text:%s", support_path("in/a.tsv"));
