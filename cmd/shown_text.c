@@ -48,8 +48,6 @@ void cmd_print(const char *format, ...)
     free(bytes);
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------- */
-
 struct cmd_size cmd_size(int64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

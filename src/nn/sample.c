@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-/* ---- sampling -------------------------------------------------------------------------------- */
 
 static int32_t greedy(const float *logits, int64_t vocab)
 {

@@ -36,8 +36,6 @@ bool ls_command_work(const struct ls_command *command, struct ls_work *out)
     return true;
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
-
 static const char *const names[LS_WORK_KINDS] = {
     [LS_WORK_PRODUCT] = "product",
     [LS_WORK_PRODUCT_BT] = "product_bt",

@@ -24,8 +24,6 @@ int64_t ls_ramp_next(const struct ls_ramp *ramp, int64_t leaves)
     return ls_min(leaves + ramp->increment, ramp->full);
 }
 
-/* ---- who computes which leaves --------------------------------------------------------------- */
-
 int ls_dp_share_init(struct ls_dp_share *share, const struct ls_dp_cut *cut, int64_t leaves,
                      int64_t leaf, int64_t micro, struct ls_error *error)
 {
