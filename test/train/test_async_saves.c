@@ -21,6 +21,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,41 @@ static void steps_are_saved(const struct job *job, const char *keys)
         ls_checkpoint_close(checkpoint);
     }
     assert_int_equal(newest_in(path_in("run")), STEPS);
+}
+
+WRAPPED(ls_fd_read);
+static atomic_int portions; /* read as what copies a file would */
+
+int __wrap_ls_fd_read(int fd, int64_t at, void *buffer, size_t bytes, size_t *done)
+{
+    portions += bytes == 4 << 20;
+    return __real_ls_fd_read(fd, at, buffer, bytes, done);
+}
+
+WRAPPED(mmap);
+static bool unmapped; /* no file without a name is mapped */
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    struct stat about;
+    if (unmapped && fd >= 0 && !fstat(fd, &about) && about.st_nlink == 0)
+        return MAP_FAILED;
+    return __real_mmap(at, bytes, protection, flags, fd, offset);
+}
+
+/* The copy goes to the disk from where it is. Its twin, which the system does not map, is read. */
+CASE(test_a_copy_is_not_copied_again)
+{
+    static struct job job;
+    for (int twin = 0; twin < 2; twin++) {
+        start_over();
+        unmapped = twin;
+        portions = 0;
+        expect_run(&job, 2, "parallel.dp=2 parallel.zero=1 train.save_every=1");
+        assert_int_equal(portions > 0, twin);
+        assert_int_equal(newest_in(path_in("run")), STEPS);
+    }
+    unmapped = false;
 }
 
 CASE(test_each_step_that_asks)
