@@ -227,7 +227,8 @@ CASE(test_ranks_that_are_all_stopped)
 }
 
 /* On another host rank 0 is asked for. It is stopped, runs, and is stopped again: a single look
- * says nothing of the others, who would name it if they ran. */
+ * says nothing of the others, who would name it if they ran. One that takes too long on a busy
+ * machine does not count, so there may be more than four. */
 static void all_stopped_on(const char *out, const char *program, const char *agent,
                            const char *before, const char *hosts)
 {
@@ -257,9 +258,8 @@ static void all_stopped_on(const char *out, const char *program, const char *age
     assert_int_equal(launched_events(folder, out, "done", NULL), 1);
     snprintf(name, sizeof name, "%s/asked", out);
     char *asked = scratch_read(scratch_path(folder, name), NULL), *save = asked;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4 || (save && *save); i++)
         expect_started(&save, program[0] == 'm' ? "b grep " : " --nodelist=b grep ", "");
-    assert_null(strtok_r(NULL, "\n", &save));
     free(asked);
 }
 
