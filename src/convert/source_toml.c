@@ -104,14 +104,12 @@ static void check_utf8(struct toml *t)
     static const char mark[] = "\xef\xbb\xbf";
     int line = 1;
     for (size_t at = 0; at < t->bytes && !t->status;) {
-        utf8proc_int32_t code;
-        utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)t->text + at,
-                                                   (utf8proc_ssize_t)(t->bytes - at), &code);
+        size_t length = ls_utf8_character(t->text + at, t->bytes - at);
         t->line = line;
-        if (length < 1)
+        if (length == 0)
             fail(t, "expected UTF-8 text");
         line += t->text[at] == '\n';
-        at += length < 1 ? 1 : (size_t)length;
+        at += length;
     }
     t->line = 1;
     t->at = begins(t, mark) ? sizeof mark - 1 : 0;
