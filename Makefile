@@ -8,7 +8,9 @@ CC       ?= gcc
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
-MPI      ?= $(shell command -v mpicc >/dev/null 2>&1 && echo 1 || echo 0)
+# The compiler of an MPI says which: MPICC=/opt/mpi/bin/mpicc.
+MPICC    ?= mpicc
+MPI      ?= $(shell command -v $(MPICC) >/dev/null 2>&1 && echo 1 || echo 0)
 SANITIZE ?=
 DEBUG    ?= $(if $(SANITIZE),1,0)
 WERROR   ?= 0
@@ -56,8 +58,9 @@ endif
 LDLIBS := $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null) -lisal -lm -pthread -fopenmp
 LDLIBS_ALONE := $(LDLIBS)
 ifeq ($(MPI),1)
-CFLAGS_BASE += -DLS_WITH_MPI=1 $(shell pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null)
-LDLIBS += $(shell pkg-config --libs ompi-c 2>/dev/null || pkg-config --libs mpich 2>/dev/null)
+MPI_SAYS := $(shell $(MPICC) -show)
+CFLAGS_BASE += -DLS_WITH_MPI=1 $(filter -I% -D%,$(MPI_SAYS))
+LDLIBS += $(filter -L% -l% -Wl% -pthread,$(MPI_SAYS))
 endif
 CFLAGS_ALL = $(CFLAGS_BASE) $(CFLAGS)
 
@@ -550,6 +553,6 @@ help:
 	'make coverage     lines and branches that the tests reach; CHECK=all: that check-all reaches' \
 	'make wheel        dist/lockstep-*.whl: the Python package with all that it needs' \
 	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \
-	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'
+	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 MPICC=mpicc V=1'
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

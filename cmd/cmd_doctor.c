@@ -307,6 +307,18 @@ static bool find_program(const char *name, char *path, size_t bytes)
     }
     return false;
 }
+
+/* MPICH and its like say other things. */
+static bool is_open_mpi(const char *launcher)
+{
+    char command[544], says[256] = "";
+    snprintf(command, sizeof command, "'%s' --version 2>/dev/null", launcher);
+    FILE *out = popen(command, "r");
+    bool is = out && fgets(says, sizeof says, out) && strstr(says, "Open MPI");
+    if (out)
+        pclose(out);
+    return is;
+}
 #endif
 
 static void doctor_mpi(struct doctor *doctor)
@@ -324,6 +336,11 @@ static void doctor_mpi(struct doctor *doctor)
     if (!launcher)
         doctor_advice(doctor, "no mpirun: ranks can only be threads",
                       "sudo apt-get install openmpi-bin");
+    else if (is_open_mpi(path) != !!strstr(version, "Open MPI"))
+        doctor_advice(
+            doctor, "this mpirun is not of that library: its processes do not see each other",
+            "put the mpirun of that MPI first in PATH, or build with make MPICC=the mpicc "
+            "of the other");
     if (find_program("srun", path, sizeof path))
         doctor_row("srun", "%s", path);
 #else

@@ -483,6 +483,29 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
     return status;
 }
 
+/* A launcher of another MPI starts processes that do not know each other: each would train alone.
+ */
+static int mpi_check_world(struct ls_error *error)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    int ranks, length;
+    size_t i = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    while (i < sizeof names / sizeof *names && !set_above(names[i], 0))
+        i++;
+    if (ranks > 1 || i == sizeof names / sizeof *names || !set_above(names[i], 1))
+        return LS_OK;
+    MPI_Get_library_version(library, &length);
+    library[strcspn(library, ",\n")] = '\0';
+    return ls_error_set(error, LS_ENOTSUP,
+                        "%s=%s, but MPI sees one process: what started them is not of the MPI that "
+                        "lockstep was built with (%s). Use the mpirun of that MPI or, under Slurm, "
+                        "an --mpi= of srun that it knows (srun --mpi=list shows them); or build "
+                        "with make MPICC=the mpicc of the MPI whose mpirun you use",
+                        names[i], getenv(names[i]), library);
+}
+
 static int mpi_begin(struct ls_error *error)
 {
     int initialised = 0, finalised = 0, provided = MPI_THREAD_SINGLE;
@@ -508,7 +531,10 @@ static int mpi_begin(struct ls_error *error)
     engine.survives = ls_mpi_survives();
     if (engine.board.base.records)
         return LS_OK;
-    int status = comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
+    int status = mpi_check_world(error);
+    if (status)
+        return status;
+    status = comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
     const char *waits = getenv("OMP_WAIT_POLICY"); /* it is said of other programs too */
     engine.shares_cores |= waits && !strcasecmp(waits, "passive");
     return status ? status : comm_mpi_farewells_new(&engine.farewells, error);

@@ -118,6 +118,25 @@ CASE(test_who_am_i)
     unsetenv("WORLD_SIZE");
 }
 
+/* As if the mpirun of another MPI had started this program: it names its number of processes, and
+ * this MPI sees one. */
+CASE(test_a_launcher_of_another_mpi)
+{
+    static const char *const says[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    mpirun_or_skip();
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        char command[512], text[1024] = "";
+        snprintf(command, sizeof command, "env -u OMPI_COMM_WORLD_SIZE %s=2 '%s' 2>&1", says[i],
+                 program);
+        FILE *out = popen(command, "r");
+        assert_non_null(out);
+        assert_true(fread(text, 1, sizeof text - 1, out) > 0);
+        assert_int_equal(WEXITSTATUS(pclose(out)), 1);
+        assert_non_null(strstr(text, says[i]));
+        assert_non_null(strstr(text, "=2, but MPI sees one process"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];
