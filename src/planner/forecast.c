@@ -151,17 +151,46 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
     return status;
 }
 
-/* Of a step: doubles alone. Those before mean.pass_s all grow alike with the number of
- * micro-batches; waits move between passes. */
 struct step_times {
     double step_s, flops; /* flops: of all ranks */
     double slowest_s;     /* of the rank that takes most without its waits for other stages */
     struct ls_simulated_rank mean;
 };
-enum {
-    TIMES = offsetof(struct step_times, mean.pass_s) / sizeof(double),
-    FIGURES = sizeof(struct ls_simulated_rank) / sizeof(double)
-};
+
+/* A rank's figures. true: it grows alike with every micro-batch; waits move between passes. */
+#define FIGURES(FIGURE)                                                                            \
+    FIGURE(compute_s, true)                                                                        \
+    FIGURE(work_s, true)                                                                           \
+    FIGURE(contended_s, true)                                                                      \
+    FIGURE(exposed_s, true)                                                                        \
+    FIGURE(moving_s, true)                                                                         \
+    FIGURE(offload_exposed_s, true)                                                                \
+    FIGURE(offload_s, true)                                                                        \
+    FIGURE(flops, true)                                                                            \
+    FIGURE(pass_s, false)                                                                          \
+    FIGURE(fixed_s, false)                                                                         \
+    FIGURE(begin_s, false)                                                                         \
+    FIGURE(end_s, false)
+#define RANK(name) (((struct ls_simulated_rank *)0)->name)
+/* No other type is compiled. */
+#define DOUBLES(name)                                                                              \
+    (_Generic(RANK(name), double : sizeof RANK(name), double * : sizeof RANK(name)))
+#define ROW(name, grows)                                                                           \
+    {offsetof(struct ls_simulated_rank, name), DOUBLES(name) / sizeof(double), grows},
+#define PLUS(name, grows) +DOUBLES(name)
+static const struct figure {
+    size_t offset;
+    int count;
+    bool grows;
+} figures[] = {FIGURES(ROW)};
+_Static_assert(0 FIGURES(PLUS) == sizeof(struct ls_simulated_rank),
+               "FIGURES has every member of struct ls_simulated_rank");
+enum { FIGURE_ROWS = sizeof figures / sizeof *figures };
+
+static double *figure_at(const struct ls_simulated_rank *rank, const struct figure *figure)
+{
+    return (double *)((char *)rank + figure->offset);
+}
 
 static double own_s(const struct ls_simulated_rank *rank)
 {
@@ -176,13 +205,13 @@ static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
                           struct step_times *times)
 {
     *times = (struct step_times){.step_s = ls_simulation_step_s(simulation)};
-    double *mean = (double *)&times->mean;
     for (int64_t rank = 0; rank < ranks; rank++) {
         const struct ls_simulated_rank *one = ls_simulation_rank(simulation, rank);
         times->flops += one->flops;
         times->slowest_s = fmax(times->slowest_s, own_s(one));
-        for (int i = 0; i < FIGURES; i++)
-            mean[i] += ((const double *)one)[i] / (double)ranks;
+        for (const struct figure *f = figures; f < figures + FIGURE_ROWS; f++)
+            for (int i = 0; i < f->count; i++)
+                figure_at(&times->mean, f)[i] += figure_at(one, f)[i] / (double)ranks;
     }
 }
 
@@ -218,6 +247,13 @@ static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *t
 /* What a step may grow less than its slowest rank: rounding. */
 #define SLACK 1e-3
 
+/* time is more's: false if it becomes negative. */
+static bool time_extend(double *time, double few, double further)
+{
+    *time += further * (*time - few);
+    return *time >= 0;
+}
+
 /* The line through the times of two steps, `further` times their distance behind the second one.
  * false if it is not straight: a time would become negative, or the step grew by less than its
  * slowest rank has to do, which lives on the waits of the first micro-batches for a while (as with
@@ -227,11 +263,14 @@ static bool line_extend(const struct step_times *few, const struct step_times *m
 {
     bool straight = more->step_s - few->step_s >= (1 - SLACK) * (more->slowest_s - few->slowest_s);
     *times = *more;
-    for (int i = 0; i < TIMES; i++) {
-        double *time = &((double *)times)[i];
-        *time += further * (((const double *)more)[i] - ((const double *)few)[i]);
-        straight = straight && *time >= 0;
-    }
+    straight = time_extend(&times->step_s, few->step_s, further) && straight;
+    straight = time_extend(&times->flops, few->flops, further) && straight;
+    straight = time_extend(&times->slowest_s, few->slowest_s, further) && straight;
+    for (const struct figure *f = figures; f < figures + FIGURE_ROWS; f++)
+        for (int i = 0; f->grows && i < f->count; i++)
+            straight =
+                time_extend(&figure_at(&times->mean, f)[i], figure_at(&few->mean, f)[i], further) &&
+                straight;
     return straight;
 }
 
