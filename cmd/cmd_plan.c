@@ -82,8 +82,8 @@ static bool planned_tiles(const struct ls_search_options *options, const struct 
 /* A search's options have nothing to choose from here. */
 static int goals_check(const struct cmd_args *args, struct ls_error *error)
 {
-    static const char *const searching[] = {"--goal",    "--accelerators", "--top",
-                                            "--seconds", "--apply",        "--explain"};
+    static const char *const searching[] = {
+        "--goal", "--accelerators", "--top", "--seconds", "--forecasts", "--apply", "--explain"};
     for (size_t i = 0; i < sizeof searching / sizeof searching[0]; i++)
         if (cmd_args_given(args, searching[i]))
             return ls_error_set(error, LS_ECONFIG,
@@ -280,11 +280,10 @@ static int seconds_read(const struct cmd_args *args, double initial, double *sec
                         struct ls_error *error)
 {
     const char *given = cmd_args_value(args, "--seconds");
-    *seconds = initial;
-    if (given && strcmp(given, "unlimited") == 0) {
-        *seconds = 0;
+    bool unlimited = given && strcmp(given, "unlimited") == 0;
+    *seconds = unlimited ? 0 : initial;
+    if (!given || unlimited)
         return LS_OK;
-    }
     int status = cmd_args_real(args, "--seconds", 0, 1e6, seconds, error);
     if (!status && *seconds == 0)
         status = ls_error_set(error, LS_ECONFIG,
@@ -317,6 +316,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     if (!status)
         status =
             cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators, error);
+    if (!status)
+        status = cmd_args_int(args, "--forecasts", 1, INT64_MAX, &asked->search.forecasts, error);
     asked->search.top = (int)top;
     asked->search.goal = (enum ls_goal)goal;
     if (!status && asked->explain)
@@ -330,7 +331,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     if (!status) {
         int64_t there = asked->cluster.hosts * asked->cluster.accelerators;
         int64_t used = asked->search.accelerators ? asked->search.accelerators : there;
-        status = seconds_read(args, used > MANY ? 50 : 8, &asked->search.seconds, error);
+        double initial_s = asked->search.forecasts ? 0 : used > MANY ? 50 : 8;
+        status = seconds_read(args, initial_s, &asked->search.seconds, error);
     }
     return status;
 }

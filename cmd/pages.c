@@ -148,7 +148,9 @@ OPTIONS(plan_options) = {
     {"--accelerators", "N", "use N of the cluster's accelerators (default: all)"},
     {"--seconds", "S|unlimited",
      "search for at most S seconds, or until the best is proven optimal (default: 8; 50 for "
-     "more than 2,048 accelerators)"},
+     "more than 2,048 accelerators; unlimited with --forecasts)"},
+    {"--forecasts", "N",
+     "forecast at most N layouts: the plan is then the same on a slow machine and a fast one"},
     {"--explain", "KEYS",
      "show only layouts with these keys, such as pp=8,tp=8, and compare the best with the "
      "textbook"},

@@ -187,12 +187,13 @@ void planned_counts(const struct ls_search *search, double took_s)
            (long)search->candidates, (long)search->refused, (long)search->too_large,
            (long)search->simulated, took_s);
     if (search->unproven)
-        printf("time was up: %ld more could still be better (--seconds)\n", (long)search->unproven);
+        printf("the search reached its limit: %ld more could still be better (--seconds, "
+               "--forecasts)\n",
+               (long)search->unproven);
     else if (search->unlisted)
-        printf(
-            "the first is proven the best; time was up for the others of the list: %ld more could "
-            "still come into it (--seconds)\n",
-            (long)search->unlisted);
+        printf("the first is proven the best; the search reached its limit before the others of "
+               "the list were: %ld more could still come into it (--seconds, --forecasts)\n",
+               (long)search->unlisted);
     else
         printf("proven: no other layout is better than the first, and no other kind than the last "
                "of the list\n");

@@ -19,6 +19,7 @@ struct searching {
     struct ls_config config;
     struct ls_layout layout;
     double until_s; /* ls_now_s, 0: no limit */
+    int64_t forecasts;
     int top;
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
 };
@@ -61,9 +62,11 @@ static double accelerators_of(const struct candidate *c)
 enum judgement { REFUSED, TOO_LARGE, UNFINISHED, SIMULATED };
 
 /* But something has to be found. */
-static bool time_is_up(const struct searching *s)
+static bool limit_is_reached(const struct searching *s)
 {
-    return s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s;
+    int64_t most = s->options->forecasts;
+    return s->search->count > 0 &&
+           ((most > 0 && s->forecasts >= most) || (s->until_s > 0 && ls_now_s() > s->until_s));
 }
 
 /* config and layout are the candidate's. */
@@ -77,6 +80,7 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
                                         .extend = true,
                                         .until_s = s->search->count > 0 ? s->until_s : 0,
                                         .first_misfit = true};
+    s->forecasts++;
     int status = ls_forecast_make(&ask, forecast, error);
     *judgement = status == LS_ESTOPPED ? UNFINISHED : forecast->fits ? SIMULATED : TOO_LARGE;
     return status == LS_ESTOPPED ? LS_OK : status;
@@ -280,9 +284,9 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
             ls_meter("layouts", i + 1, all->count);
             if (!is_worth_it(s, &all->list[i], (enum wish)wish))
                 continue;
-            if (!time_is_up(s))
+            if (!limit_is_reached(s))
                 status = candidate_try(s, &all->list[i], (enum wish)wish, error);
-            left[wish] += time_is_up(s) && is_worth_it(s, &all->list[i], (enum wish)wish);
+            left[wish] += limit_is_reached(s) && is_worth_it(s, &all->list[i], (enum wish)wish);
         }
     ls_meter_clear();
     s->search->unproven = left[BEST];
@@ -452,11 +456,11 @@ static int plans_polish(struct searching *s, struct ls_error *error)
     for (int at = 0; at < POLISHED && at < s->search->count && !status; at++) {
         status = plan_config(s, &s->search->plans[at], &base, error);
         for (size_t d = 0; d < sizeof details / sizeof *details && !status; d++) {
-            if (time_is_up(s))
+            if (limit_is_reached(s))
                 break;
             status = detail_try(s, &base, at, details[d], &base, error);
         }
-        if (!status && !time_is_up(s))
+        if (!status && !limit_is_reached(s))
             status = split_try(s, &base, at, error);
     }
     plans_sort(s->options, s->search);

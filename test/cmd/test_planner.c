@@ -205,6 +205,9 @@ CASE(test_refuses)
     program_expect(SMALL "--tokens 2Z", 2, "--tokens = 2Z: expected a number from 1");
     program_expect(SMALL "--seconds 0", 2, "--seconds = 0: expected more than 0, or unlimited");
     program_expect(SMALL "--seconds none", 2, "--seconds = none: expected a number");
+    program_expect(SMALL "--seconds 0 --forecasts 1", 2, "--seconds = 0: expected more than 0");
+    program_expect(SMALL "--forecasts 0", 2, "--forecasts = 0: expected");
+    program_expect("plan --layout --forecasts 1", 2, "and --forecasts chooses among many");
     program_expect("plan configs/llama-8b.yaml --cluster nothing.yaml", 16, "nothing.yaml");
     program_expect(SMALL "parallel.tp=3", 13, "admits no layout");
     program_expect(SMALL "--explain tp=3", 13,
@@ -254,13 +257,13 @@ CASE(test_names_context_parallel)
 CASE(test_large_clusters_in_little_memory)
 {
     program_expect_within(
-        "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --seconds 0.2 --top 2 "
+        "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --forecasts 2 --top 2 "
         "batch.global=256",
         "the best by time", (size_t)1 << 30);
     if (check_all())
         program_expect_within(
             "plan configs/llama-405b-16k.yaml --cluster clusters/h100-16384-roce.yaml "
-            "--seconds 2 --top 2",
+            "--forecasts 8 --top 2",
             "the best by time", (size_t)1 << 30);
 }
 

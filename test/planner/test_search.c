@@ -229,7 +229,7 @@ CASE(test_a_large_model_is_proven)
     ls_cluster_release(&cluster);
 }
 
-/* ---- limits of time ------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------- */
 
 static bool turned; /* the clock shows how many ranks were recorded */
 static double recorded_ranks;
@@ -284,6 +284,36 @@ CASE(test_a_search_ends_in_time)
     turned = false;
     printf("%g ranks recorded, and the best unproven with %ld limits\n", all, (long)early);
     assert_in_range(early, 10, 29);
+    ls_cluster_release(&cluster);
+}
+
+/* With more forecasts the best is no worse, and at last it is proven to be the best. */
+CASE(test_a_search_ends_after_so_many_forecasts)
+{
+    drawn = 3;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    double before_s = INFINITY;
+    int64_t early = 0;
+    bool proven = false;
+    for (int limit = 1; !proven; limit *= 2) {
+        const struct ls_search_options options = {.config = &config,
+                                                  .cluster = &cluster,
+                                                  .top = 1,
+                                                  .pinned = stages_pinned,
+                                                  .forecasts = limit};
+        struct ls_search search;
+        assert_int_equal(ls_search_run(&options, &search, NULL), LS_OK);
+        double best_s = search.plans[0].forecast.step_s;
+        if (search.simulated > limit || best_s > before_s)
+            fail_msg("of at most %d layouts %ld were simulated: a step takes %g s, before %g s",
+                     limit, (long)search.simulated, best_s, before_s);
+        before_s = best_s;
+        proven = !search.unproven;
+        early += !proven;
+        ls_search_release(&search);
+    }
+    assert_true(early > 0);
     ls_cluster_release(&cluster);
 }
 

@@ -6,7 +6,7 @@
  * recipe or not, bounded by their schedule with the least that their stages take, held against
  * memory to the byte, then simulated (lockstep/planner/forecast.h).
  * Where no candidate that is left has a bound below the best, that is proven; if none could come
- * into the list, the list is. A limit of time may end the search before, and the result says so.
+ * into the list, the list is. A limit may end the search before, and the result says so.
  * The list has the best of each kind: those of one kind have the same axes, ZeRO and schedule. Then
  * the best few are varied in what hides moves (prefetch, buckets, tp_overlap) and in the split of
  * layers by their times.
@@ -37,6 +37,7 @@ struct ls_search_options {
     double tokens;        /* of the training, 0: config's steps */
     int top;              /* at most LS_SEARCH_TOP_MAX */
     double seconds;       /* of search, 0: no limit */
+    int64_t forecasts;    /* layouts that are held against memory or simulated, 0: no limit */
     /* Keys that stay; NULL: none. */
     bool (*pinned)(const struct ls_config *config, const char *key);
     const char *first; /* keys of a plan that is tried before all; NULL: none */
@@ -58,8 +59,8 @@ struct ls_search {
     int count;
     int64_t candidates, refused, too_large, simulated;
     double bound_share; /* the most that a bound was of its time, of those simulated: at most 1 */
-    /* Where time was up: candidates whose bound is below the best, and others that might still
-     * come into the list. */
+    /* Where a limit was reached: candidates whose bound is below the best, and others that might
+     * still come into the list. */
     int64_t unproven, unlisted;
     /* Where nothing fits: the candidate that takes least, and what it takes. */
     char least_keys[LS_CONFIG_TEXT_BYTES];
