@@ -74,7 +74,8 @@ int conversation_template(const struct ls_tokenizer *tokenizer, const char *file
     *out = NULL;
     if (!tokenizer)
         return ls_error_set(error, LS_ECONFIG,
-                            "--chat: no tokenizer is known: name it with data.tokenizer=FOLDER");
+                            "--chat: the model has no tokenizer that can be read: name one with "
+                            "data.tokenizer=FOLDER");
     if (!count && !file)
         return ls_error_set(error, LS_ECONFIG,
                             "--chat: the tokenizer %s has no chat template: name a file with "

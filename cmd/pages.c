@@ -72,7 +72,9 @@ OPTIONS(generate_options) = {
      "answer instead: --prompt is the user's message, --prompts a file of conversations, JSON "
      "lines with `messages`; without either, each line of standard input is a turn. The chat "
      "template is that of the tokenizer's folder"},
-    {"--chat-template", "FILE", "use this chat template instead of the folder's"},
+    {"--chat-template", "FILE|NAME",
+     "use this chat template instead of the folder's: a file, or the "
+     "name of another template of the folder, such as rag"},
     TEMPLATE_DATE,
     {"--system", "TEXT", "with --chat: the system's message, before the first turn"},
     {"--output", "FILE", "where JSON lines go (default: printed)"},
@@ -113,7 +115,9 @@ OPTIONS(prepare_options) = {
     {"--chat", NULL,
      "each JSONL object is a conversation: {\"messages\": [...]}; only the assistant's turns "
      "count. The tokenizer's chat template turns it into text"},
-    {"--chat-template", "FILE", "use this chat template instead of the tokenizer's"},
+    {"--chat-template", "FILE|NAME",
+     "use this chat template instead of the tokenizer's: a file, or "
+     "the name of another template of its folder, such as rag"},
     TEMPLATE_DATE,
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
     {"--weights", "KEY",

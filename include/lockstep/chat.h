@@ -61,10 +61,11 @@ struct json_t *ls_chat_files(const char *directory);
 /* directory holds tokenizer_config.json: its chat_template, or chat_template.jinja beside it, and
  * its special tokens (ls_tokenizer_settings_read). Of several templates the one named "default" is
  * taken and, for a conversation whose `tools` are not null, the one named "tool_use"
- * (LS_CHAT_TOOLS_FILE beside chat_template.jinja). file, unless NULL, holds the template in place
- * of these; then directory may be NULL or have no tokenizer_config.json. LS_EDATA for a template or
- * a file that cannot be taken, and if there is no template. */
-int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
+ * (LS_CHAT_TOOLS_FILE beside chat_template.jinja). wanted, unless NULL, is the template for all
+ * conversations: its name in the folder, or its file; then directory may be NULL or have no
+ * tokenizer_config.json. LS_EDATA for a template or a file that cannot be taken, and if there is no
+ * template; LS_ECONFIG if wanted is both. */
+int ls_chat_open(const char *directory, const char *wanted, struct ls_chat **out,
                  struct ls_error *error);
 /* The same from a template's text. tokens: a JSON object such as {"bos_token": "<s>"}, or NULL.
  * name stands in errors. */

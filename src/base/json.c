@@ -54,7 +54,13 @@ json_t *ls_json_load(const char *text, size_t bytes, size_t flags, json_error_t 
 int ls_json_parse(const char *name, const char *text, size_t bytes, int code, json_t **out,
                   struct ls_error *error)
 {
+    static const char mark[] = "\xef\xbb\xbf";
     json_error_t where;
+    *out = NULL;
+    if (bytes >= strlen(mark) && !memcmp(text, mark, strlen(mark)))
+        return ls_error_line(error, code, name, 1,
+                             "begins with a byte order mark (U+FEFF), which JSON does not allow: "
+                             "save it as UTF-8 without one");
     *out = ls_json_load(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to read it", name);

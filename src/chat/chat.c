@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TEMPLATE_MEMORY_BYTES_MAX = 256 << 20 };
@@ -131,26 +132,36 @@ static int file_take(const char *path, struct found *found, struct ls_error *err
     return status;
 }
 
-/* A text of tokenizer_config.json; none leaves *found. */
-static int text_take(const json_t *given, const char *path, struct found *found,
-                     struct ls_error *error)
+/* The templates of a folder: its files or, if there is none of them, those of its
+ * tokenizer_config.json. */
+struct folder {
+    const char *directory; /* NULL: there is none */
+    const char *config_path;
+    const json_t *members; /* chat_template of tokenizer_config.json; NULL: the files count */
+    json_t *files;         /* their names, without the folder's and the ending */
+};
+
+/* Puts a template's text into *found, if the folder has one of that name. */
+static int file_named(const struct folder *f, const char *name, struct found *found,
+                      struct ls_error *error)
 {
-    if (!given || json_is_null(given))
-        return LS_OK;
-    if (!json_is_string(given))
-        return ls_error_set(error, LS_EDATA, "%.300s: chat_template: expected a string", path);
-    snprintf(found->name, sizeof found->name, "%.300s: chat_template", path);
-    found->text = (struct chat_string){json_string_value(given), json_string_length(given)};
-    return LS_OK;
+    char path[PATH_MAX], member[PATH_MAX];
+    snprintf(member, sizeof member, LS_CHAT_FOLDER "/%s.jinja", name);
+    int status = ls_path_inside(path, f->directory, member, error);
+    if (!status && access(path, F_OK) != 0 && !strcmp(name, "default"))
+        status = ls_path_inside(path, f->directory, "chat_template.jinja", error);
+    return status || access(path, F_OK) != 0 ? status : file_take(path, found, error);
 }
 
-/* Of a list of names and templates, or of an object of them. */
-static const json_t *named(const json_t *list, const char *wanted)
+/* The last of a list of names and templates, the one of an object of them, or the only one. */
+static const json_t *member_named(const json_t *members, const char *wanted)
 {
-    if (json_is_object(list))
-        return json_object_get(list, wanted);
-    for (size_t i = json_array_size(list); i > 0; i--) { /* of two of one name the last */
-        const json_t *each = json_array_get(list, i - 1);
+    if (json_is_object(members))
+        return json_object_get(members, wanted);
+    if (!json_is_array(members))
+        return strcmp(wanted, "default") ? NULL : members;
+    for (size_t i = json_array_size(members); i > 0; i--) {
+        const json_t *each = json_array_get(members, i - 1);
         const char *name = json_string_value(json_object_get(each, "name"));
         if (name && !strcmp(name, wanted))
             return json_object_get(each, "template");
@@ -158,35 +169,110 @@ static const json_t *named(const json_t *list, const char *wanted)
     return NULL;
 }
 
-/* The templates of tokenizer_config.json. */
-static int members_take(const json_t *config, const char *path, struct found *found,
-                        struct found *with_tools, struct ls_error *error)
+static int template_take(const struct folder *f, const char *name, struct found *found,
+                         struct ls_error *error)
 {
-    const json_t *given = json_object_get(config, "chat_template");
-    if (!json_is_array(given) && !json_is_object(given))
-        return text_take(given, path, found, error);
-    int status = text_take(named(given, "default"), path, found, error);
-    if (!status)
-        status = text_take(named(given, "tool_use"), path, with_tools, error);
-    if (!status && !found->text.bytes && !with_tools->text.bytes)
-        status = ls_error_set(error, LS_EDATA,
-                              "%.300s: chat_template: none of its %zu templates is named "
-                              "\"default\" or \"tool_use\"; give one as a file",
-                              path, json_array_size(given) + json_object_size(given));
-    return status;
+    if (!f->directory)
+        return LS_OK;
+    if (!f->members)
+        return file_named(f, name, found, error);
+    const json_t *text = member_named(f->members, name);
+    if (!text || json_is_null(text))
+        return LS_OK;
+    if (!json_is_string(text))
+        return ls_error_set(error, LS_EDATA, "%.300s: chat_template: expected a string",
+                            f->config_path);
+    snprintf(found->name, sizeof found->name, "%.300s: chat_template", f->config_path);
+    found->text = (struct chat_string){json_string_value(text), json_string_length(text)};
+    return LS_OK;
 }
 
-/* chat_template.jinja, and the one for tools; either may be absent. */
-static int files_take(const char *directory, struct found *found, struct found *with_tools,
-                      struct ls_error *error)
+static void folder_open(struct folder *f, const char *directory, const char *config_path,
+                        const json_t *config)
 {
     char path[PATH_MAX];
-    int status = ls_path_inside(path, directory, "chat_template.jinja", error);
-    if (!status && access(path, F_OK) == 0)
-        status = file_take(path, found, error);
+    *f = (struct folder){directory, config_path, NULL, directory ? ls_chat_files(directory) : NULL};
+    bool files = json_array_size(f->files) > 0 ||
+                 (directory && (ls_path_inside(path, directory, "chat_template.jinja", NULL) ||
+                                access(path, F_OK) == 0));
+    if (!files)
+        f->members = json_object_get(config, "chat_template");
+}
+
+/* The names of its templates, for an error. */
+static void names_list(const struct folder *f, char *list, size_t bytes)
+{
+    const char *key;
+    json_t *each;
+    size_t i;
+    struct found usual = {.file = NULL};
+    list[0] = '\0';
+    if (!template_take(f, "default", &usual, NULL) && usual.text.bytes)
+        ls_string_add(list, bytes, ", ", "default");
+    free(usual.file);
+    json_array_foreach(f->files, i, each)
+    {
+        const char *name = json_string_value(each) + strlen(LS_CHAT_FOLDER "/");
+        ls_string_add(list, bytes, ", ", "%.*s", (int)(strlen(name) - strlen(".jinja")), name);
+    }
+    json_object_foreach((json_t *)(uintptr_t)f->members, key, each)
+    {
+        if (strcmp(key, "default") != 0)
+            ls_string_add(list, bytes, ", ", "%s", key);
+    }
+    json_array_foreach(f->members, i, each)
+    {
+        const char *name = json_string_value(json_object_get(each, "name"));
+        if (name && strcmp(name, "default") != 0)
+            ls_string_add(list, bytes, ", ", "%s", name);
+    }
+}
+
+/* The template that the caller names: a file, or one of the folder. */
+static int wanted_take(const struct folder *f, const char *wanted, struct found *found,
+                       struct ls_error *error)
+{
+    char list[512];
+    struct stat about;
+    bool file = stat(wanted, &about) == 0 && !S_ISDIR(about.st_mode);
+    if (strchr(wanted, '/'))
+        return file_take(wanted, found, error);
+    int status = template_take(f, wanted, found, error);
+    if (!status && found->text.bytes && file)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s is a file here and the name of a template of %.300s: write "
+                            "./%.300s for the file",
+                            wanted, f->directory, wanted);
+    if (status || found->text.bytes)
+        return status;
+    names_list(f, list, sizeof list);
+    return file || !*list ? file_take(wanted, found, error)
+                          : ls_error_set(error, LS_EDATA,
+                                         "%.300s: no such file, and no such template of %.300s, "
+                                         "which has %s",
+                                         wanted, f->directory, list);
+}
+
+/* The default one and the one for tools. */
+static int usual_take(const struct folder *f, struct found *found, struct found *with_tools,
+                      struct ls_error *error)
+{
+    char list[512];
+    int status = template_take(f, "default", found, error);
     if (!status)
-        status = ls_path_inside(path, directory, LS_CHAT_TOOLS_FILE, error);
-    return status || access(path, F_OK) != 0 ? status : file_take(path, with_tools, error);
+        status = template_take(f, "tool_use", with_tools, error);
+    if (status || found->text.bytes || with_tools->text.bytes)
+        return status;
+    names_list(f, list, sizeof list);
+    return *list ? ls_error_set(error, LS_EDATA,
+                                "%.300s: none of its chat templates is named \"default\" or "
+                                "\"tool_use\": choose one of %s (--chat-template)",
+                                f->directory, list)
+                 : ls_error_set(error, LS_EDATA,
+                                "%.300s: no chat template: expected chat_template.jinja, or "
+                                "chat_template in tokenizer_config.json, or a template's file "
+                                "(--chat-template)",
+                                f->directory ? f->directory : "");
 }
 
 /* The members NAME_token, which are strings or objects with `content`. */
@@ -204,33 +290,27 @@ static json_t *tokens_of(json_t *config)
     return tokens;
 }
 
-int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
+int ls_chat_open(const char *directory, const char *wanted, struct ls_chat **out,
                  struct ls_error *error)
 {
     char path[PATH_MAX];
     struct found found = {.file = NULL}, with_tools = {.file = NULL};
+    struct folder folder;
     json_t *config = NULL;
     int status = LS_OK;
     *out = NULL;
     if (directory)
         status = ls_tokenizer_settings_read(directory, path, &config, error);
-    if (!status && file)
-        status = file_take(file, &found, error);
-    else if (!status && directory)
-        status = files_take(directory, &found, &with_tools, error);
-    if (!status && !found.text.bytes && !with_tools.text.bytes && config)
-        status = members_take(config, path, &found, &with_tools, error);
-    if (!status && !found.text.bytes && !with_tools.text.bytes)
-        status = ls_error_set(
-            error, LS_EDATA,
-            "%.300s: no chat template: expected chat_template.jinja, or "
-            "chat_template in tokenizer_config.json, or a template's file (--chat-template)",
-            directory ? directory : "");
+    folder_open(&folder, directory, path, config);
+    if (!status)
+        status = wanted ? wanted_take(&folder, wanted, &found, error)
+                        : usual_take(&folder, &found, &with_tools, error);
     json_t *tokens = status ? NULL : config ? tokens_of(config) : json_object();
     if (!status)
         status = chat_make(&found, &with_tools, tokens, out, error);
     free(found.file);
     free(with_tools.file);
+    json_decref(folder.files);
     json_decref(config);
     return status;
 }

@@ -127,10 +127,13 @@ static bool find_patterned(const char *spec, struct found *found)
 static int find(const char *spec, struct found *found, struct ls_error *error)
 {
     size_t length = strlen(spec);
-    char hub[LS_HUB_HINT_BYTES];
+    char hub[LS_HUB_HINT_BYTES], path[PATH_MAX];
     *found = (struct found){0};
     if (length >= PATH_MAX)
         return ls_error_set(error, LS_EINVAL, "tokenizer: a spec of %zu bytes is too long", length);
+    if (!exists(spec, "tokenizer.json", path) &&
+        ls_path_inside(path, spec, "tokenizer.json", error)) /* a link to nothing is not none */
+        return LS_EDATA;
     if (find_within(spec, found)) {
         found->within = true;
         return LS_OK;

@@ -6,8 +6,8 @@
 
 /* What errors say where text is to become tokens, or tokens text. */
 #define NO_TOKENIZER                                                                               \
-    "text needs the tokenizer that made the model's data, and none is known: name it "             \
-    "with data.tokenizer=SPEC, or put its tokenizer.json beside the model"
+    "text needs the tokenizer that made the model's data, and the model has none that can be "     \
+    "read: name one with data.tokenizer=SPEC"
 
 struct ls_runner {
     struct ls_runner_parts parts;

@@ -318,6 +318,19 @@ static int key_refuse(const struct interop_keys *keys, const char *name, const j
                         interop_json_text(value).text, ls_arch_name(keys->arch), expected);
 }
 
+/* A number in quotes is none, nor 2.0 where layers are counted: transformers reads neither. */
+static const char *kind_expected(const char *key, const json_t *value)
+{
+    char name[64];
+    snprintf(name, sizeof name, "model.%s", key);
+    enum ls_config_type type = ls_config_key_of(name)->type;
+    if (type == LS_CONFIG_INT && !json_is_integer(value))
+        return "a whole number there";
+    if (type == LS_CONFIG_REAL && !json_is_number(value))
+        return "a number there";
+    return type == LS_CONFIG_WORD && !json_is_boolean(value) ? "true or false there" : NULL;
+}
+
 static int mapped_import(struct interop_keys *keys, const struct ls_hf_key *row,
                          const json_t *value)
 {
@@ -330,13 +343,15 @@ static int mapped_import(struct interop_keys *keys, const struct ls_hf_key *row,
     }
     if (!value_text(value, text, sizeof text))
         return key_refuse(keys, row->name, value, "one value there");
-    if (!row->words)
+    if (row->words && word_find(row->words, text, true, text, sizeof text))
         return interop_key_set(keys, row->key, text, row->name);
-    if (!word_find(row->words, text, true, text, sizeof text) && !words_end_open(row->words)) {
+    if (row->words && !words_end_open(row->words)) {
         words_list(row->words, list, sizeof list);
         return key_refuse(keys, row->name, value, list);
     }
-    return interop_key_set(keys, row->key, text, row->name);
+    const char *expected = kind_expected(row->key, value);
+    return expected ? key_refuse(keys, row->name, value, expected)
+                    : interop_key_set(keys, row->key, text, row->name);
 }
 
 static bool values_equal(const json_t *a, const json_t *b)

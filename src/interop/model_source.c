@@ -379,8 +379,10 @@ int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_
 
 bool interop_has_tokenizer(const char *folder)
 {
+    char path[PATH_MAX];
     return interop_exists(folder, "tokenizer.json") || interop_exists(folder, "vocab.json") ||
-           interop_exists(folder, "tokenizer.model");
+           interop_exists(folder, "tokenizer.model") ||
+           ls_path_inside(path, folder, "tokenizer.json", NULL); /* a link to nothing */
 }
 
 /* data.tokenizer is the source's; not one that is not known here. *vocabulary: its tokens. */
@@ -394,7 +396,7 @@ static int tokenizer_set(const struct ls_model_source *source, const struct ls_l
     if (config->data.tokenizer[0])
         status = ls_config_tokenizer(config, &tokenizer, error);
     else if (spec && ls_tokenizer_new(spec, &tokenizer, &why))
-        ls_log(log, LS_LOG_WARNING, "the tokenizer is kept and not used: %s", why.text);
+        ls_log(log, LS_LOG_WARNING, "the model's tokenizer is not used: %s", why.text);
     else if (tokenizer)
         status = interop_path_set(config, "data.tokenizer", spec, "", error);
     *vocabulary = ls_tokenizer_vocabulary_of(tokenizer, config->model_keys.vocab);

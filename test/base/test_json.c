@@ -59,6 +59,10 @@ CASE(test_integers_of_any_size)
     const char *bad = "{\"a\": 10000000000000000000000000, \"b\": ]}";
     assert_int_equal(ls_json_parse("text", bad, strlen(bad), LS_EDATA, &object, &error), LS_EDATA);
     assert_non_null(strstr(error.text, "text:1:40: not JSON"));
+    const char *marked = "\xef\xbb\xbf{}";
+    assert_int_equal(ls_json_parse("text", marked, strlen(marked), LS_EDATA, &object, &error),
+                     LS_EDATA);
+    assert_non_null(strstr(error.text, "text:1: begins with a byte order mark (U+FEFF)"));
 }
 
 /* Texts that end within a string, behind an integer that makes them be read again. */

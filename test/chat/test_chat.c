@@ -789,7 +789,7 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     opens(folder, NULL, "d");
     opens_for(WITH_TOOLS, folder, NULL, "t");
     config_write(folder, "{\"chat_template\": {\"rag\": \"t\"}}");
-    opens(folder, NULL, "none of its 1 templates is named \"default\" or \"tool_use\"");
+    opens(folder, NULL, "named \"default\" or \"tool_use\": choose one of rag");
     config_write(folder, "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"}]}");
     opens_for(WITH_TOOLS, folder, NULL, "t");
     opens(folder, NULL, "the only template is \"tool_use\", and the conversation has no tools");
@@ -805,7 +805,7 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     opens(folder, NULL, "<E>");
     assert_int_equal(unlink(map), 0);
     config_write(folder, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"t\"}]}");
-    opens(folder, NULL, "none of its 1 templates is named \"default\"");
+    opens(folder, NULL, "none of its chat templates is named \"default\"");
     config_write(folder, "{\"chat_template\": 1}");
     opens(folder, NULL, "tokenizer_config.json: chat_template: expected a string");
     config_write(folder, "{\"chat_template\": \"{{ a|nope }}\"}");
@@ -830,6 +830,29 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     opens(folder, file, "<B>3");
     opens_for(WITH_TOOLS, folder, file, "<B>3");
     opens(NULL, file, "3");
+}
+
+/* transformers takes the name of a template in the place of its text. */
+CASE_WITH(test_templates_have_names, scratch_setup, scratch_teardown)
+{
+    const char *folder = *state;
+    config_write(folder, "{\"chat_template\": {\"rag\": \"r\", \"default\": \"d\"}}");
+    opens(folder, "rag", "r");
+    opens_for(WITH_TOOLS, folder, "rag", "r");
+    opens(folder, "default", "d");
+    opens(folder, "tools", "tools: no such file, and no such template of ");
+    opens(folder, "tools", "which has default, rag");
+    config_write(folder, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"r\"}]}");
+    opens(folder, "rag", "r");
+    config_write(folder, "{\"chat_template\": {\"Makefile\": \"m\"}}");
+    opens(folder, "Makefile", "Makefile is a file here and the name of a template of ");
+    assert_int_equal(mkdir(scratch_path(folder, LS_CHAT_FOLDER), 0700), 0);
+    scratch_write(scratch_path(folder, LS_CHAT_FOLDER "/rag.jinja"), "R", 1);
+    opens(folder, "rag", "R");
+    opens(folder, NULL, "choose one of rag");
+    scratch_write(scratch_path(folder, "chat_template.jinja"), "D", 1);
+    opens(folder, NULL, "D");
+    opens(folder, "x", "which has default, rag");
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -71,9 +71,18 @@ CASE(test_words)
 /* A folder that has no tokenizer: nothing is printed before the refusal, and one may be named. */
 CASE(test_no_tokenizer)
 {
-    expect("$L generate out --prompt x", 2,
-           "text needs the tokenizer that made the model's data, and none is known: name it with "
-           "data.tokenizer=SPEC, or put its tokenizer.json beside the model");
+    expect(
+        "$L generate out --prompt x", 2,
+        "text needs the tokenizer that made the model's data, and the model has none that can be "
+        "read: name one with data.tokenizer=SPEC");
+    expect("ln -s gone out/tokenizer.json; $L generate out --prompt x", 2,
+           "tokenizer is not used: out/tokenizer.json: links to gone, which cannot be read");
+    expect(
+        "rm out/tokenizer.json; echo '{\"model\": {\"type\": \"Unigram\"}}' > out/tokenizer.json; "
+        "$L generate out --prompt x",
+        2, "Unigram");
+    expect("$L generate out --prompt x", 2, "the model has none that can be read");
+    expect("rm out/tokenizer.json", 0, "");
     expect("printf 'in the\\n' > text; $L eval out --text text", 2, "data.tokenizer=SPEC");
     expect("test -z \"$($L generate out --prompt x 2>/dev/null)\"", 0, "");
     expect("$L generate run --prompt 'in the' --tokens 9 > a && "

@@ -137,7 +137,8 @@ CASE(test_ids_without_a_tokenizer)
            1, "0");
     expect("$L generate bare --prompt x", 2, "data.tokenizer");
     expect("$L generate bare --prompts ids.jsonl --stop x", 2, "a text to stop at: text needs the");
-    expect("$L generate bare --chat", 2, "--chat: no tokenizer is known: name it with");
+    expect("$L generate bare --chat", 2,
+           "--chat: the model has no tokenizer that can be read: name one with");
 }
 
 CASE(test_what_is_wrong_is_named)
