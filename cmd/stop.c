@@ -11,16 +11,23 @@ static void request_stop(int signal_number)
     stop_requested = 1;
 }
 
+/* nohup ignores it, and so does who inherits that. */
+static void hangup_catch(const struct sigaction *action)
+{
+    struct sigaction before;
+    if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, action, NULL);
+}
+
 void cmd_signals_catch(void (*handler)(int signal), bool alone)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     if (alone)
         sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (signals[i] != SIGHUP ||
-            (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN))
-            sigaction(signals[i], &action, NULL);
+        sigaction(signals[i], &action, NULL);
+    hangup_catch(&action);
 }
 
 const volatile int *cmd_stop_begin(void)
@@ -28,5 +35,7 @@ const volatile int *cmd_stop_begin(void)
     struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    action.sa_flags = 0; /* a shell and the system may both send it when a terminal is closed */
+    hangup_catch(&action);
     return &stop_requested;
 }

@@ -7,6 +7,7 @@
 
 #include <lockstep/base.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,17 +139,33 @@ CASE(test_every_option_is_tried)
     assert_int_equal(listed, tried);
 }
 
-/* Ctrl-C while a job reads a pipe: it stops, and leaves nothing. It is asked once its output is
- * there under a temporary name; the lines come after that, and the end of the pipe with the
- * shell's. */
+/* Ctrl-C, or a closed terminal, of which shell and system both may tell, while a job reads a pipe:
+ * it stops, and leaves nothing. It is asked once its output is there under a temporary name; the
+ * lines come after that, and the end of the pipe with the shell's. Under nohup it goes on. */
 CASE(test_a_signal_leaves_nothing)
 {
-    expect("rm -f p.jsonl left.jsonl; mkfifo p.jsonl; exec 8<>p.jsonl; "
-           "$L data filter --rules words-min=1 --input p.jsonl --output left.jsonl 8>&- & pid=$!; "
-           "until ls left.jsonl.tmp-*; do :; done; kill -INT $pid; "
-           "cat requests.jsonl >&8; exec 8>&-; wait $pid",
-           ls_exit_code(LS_ESTOPPED), "stopped by a signal");
-    expect("ls left.jsonl*", 2, "");
+    static const struct {
+        const char *before, *signals;
+        bool stops;
+    } lines[] = {{"", "INT", true},
+                 {"", "TERM", true},
+                 {"", "HUP HUP", true},
+                 {"trap '' HUP; ", "HUP", false}};
+    signal(SIGHUP, SIG_DFL); /* whoever runs the tests may have nohup in front */
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char line[1024];
+        snprintf(line, sizeof line,
+                 "rm -f p.jsonl left.jsonl; mkfifo p.jsonl; exec 8<>p.jsonl; %s"
+                 "$L data filter --rules words-min=1 --input p.jsonl --output left.jsonl 8>&- & "
+                 "pid=$!; until ls left.jsonl.tmp-*; do :; done; "
+                 "for s in %s; do kill -$s $pid; done; "
+                 "cat requests.jsonl >&8; exec 8>&-; wait $pid",
+                 lines[i].before, lines[i].signals);
+        expect(line, lines[i].stops ? ls_exit_code(LS_ESTOPPED) : 0,
+               lines[i].stops ? "stopped by a signal" : "");
+        expect("ls left.jsonl.tmp-*", 2, "");
+        expect("ls left.jsonl", lines[i].stops ? 2 : 0, "");
+    }
 }
 
 /* What a process that was killed left of the same output goes; it is none of this host, for its id
