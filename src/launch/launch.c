@@ -559,10 +559,11 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
             launch_suspect_leave(&l->hosts, l->job.ends.host, l->wanted, &l->watch, l->launch,
                                  &l->events);
     }
-    if (asked(l)) { /* there is nothing more to save than what is saved */
+    if (asked(l)) { /* there is nothing more to save than what is saved: the next one goes on */
         *over = true;
-        if (cause < LAUNCH_DISK && !l->watch.started && !l->frozen[0])
-            *code = cause == LAUNCH_DONE ? *code : ls_exit_code(LS_ESTOPPED);
+        bool insists = l->watch.started && *l->launch->asked > 1;
+        if (cause < LAUNCH_DISK && !l->ended && !l->frozen[0] && !insists)
+            *code = ls_exit_code(LS_ESTOPPED);
     }
 }
 

@@ -382,6 +382,24 @@ CASE(test_a_start_that_is_asked_to_end)
     assert_int_equal(launched_events(folder, "early", "stopped", NULL), 1);
 }
 
+/* Ranks that were killed just before they are asked to end: what they saved is there, as after a
+ * job that saved more. One that failed too often is given up as ever. */
+CASE(test_a_failed_job_that_is_asked_to_end)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "for run in dies gives_up; do [ ! -d $run ] || echo '{\"time\": 1, \"event\": "
+                 "\"start\", \"step\": 0, \"ranks\": 1}' > $run/metrics.jsonl; done\n"
+                 "kill -TERM $PPID\nexit 137\n");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=dies", 21, "");
+    assert_int_equal(launched_events(folder, "dies", "failed", "\"kind\": \"killed\""), 1);
+    assert_int_equal(launched_events(folder, "dies", "stopped", NULL), 1);
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=gives_up launch.retries=0", 137,
+                         "");
+    assert_int_equal(launched_events(folder, "gives_up", "gave_up", NULL), 1);
+}
+
 /* Nobody is late then, and a job that hangs is the user's to end. */
 CASE(test_a_job_that_waits_for_ever)
 {
