@@ -86,6 +86,11 @@ static int keys_check(const struct ls_config *config, struct ls_error *error)
                       "beside server ranks each worker has ranks of its own: expected "
                       "parallel.workers = async.workers = %lld",
                       (long long)config->async.workers);
+    if (keys->servers > 0 && config->check.replay > 0)
+        return REJECT(LS_ECONFIG, "check.replay",
+                      "with parallel.servers the clock decides the order of updates (async.order), "
+                      "and a second time it would decide otherwise: use 0; `lockstep audit` "
+                      "computes steps again from the log");
     if (config->batch.micro > config->batch.global)
         return REJECT(LS_ELAYOUT, "batch.micro", "expected at most batch.global = %lld",
                       (long long)config->batch.global);

@@ -108,6 +108,13 @@ static bool groups_fewer(const struct ls_config *config, int64_t slots, char *ke
     return true;
 }
 
+/* check.replay has a step computed again by other ranks, of which one rank has none. */
+static void keys_of_one_rank(const struct ls_config *config, char *keys)
+{
+    if (config->check.replay > 0)
+        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, *keys ? " " : "", "check.replay=0");
+}
+
 int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          const struct launch_watch *watch, int64_t wanted, char *keys,
                          int64_t *ranks, struct ls_error *error)
@@ -119,8 +126,11 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
         keys[0] = '\0';
         return LS_OK;
     }
-    if (groups_fewer(launch->config, ls_min(slots, wanted), keys, ranks))
+    if (groups_fewer(launch->config, ls_min(slots, wanted), keys, ranks)) {
+        if (*ranks == 1)
+            keys_of_one_rank(launch->config, keys);
         return LS_OK;
+    }
     if (launch->config->parallel.servers > 0 && launch->config->async.order == LS_CONFIG_BY_CLOCK)
         return ls_error_set(error, LS_ELAYOUT,
                             "workers of a server that takes who comes first need all %ld ranks, "
@@ -131,5 +141,7 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
                       watch->peak_flops / (double)ls_max(watch->ranks, 1), keys, ranks, error);
     if (!status && planned)
         ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "parallel.auto=false");
+    if (!status && *ranks == 1)
+        keys_of_one_rank(launch->config, keys);
     return status;
 }

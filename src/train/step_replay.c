@@ -27,11 +27,6 @@ int replay_admit(const struct ls_config *config, struct ls_error *error)
 {
     if (config->check.replay <= 0)
         return LS_OK;
-    if (config->parallel.servers > 0)
-        return ls_config_reject(config, LS_ECONFIG, "check.replay", error,
-                                "with parallel.servers the clock decides the order of updates "
-                                "(async.order), and a second time it would decide otherwise: use "
-                                "0; `lockstep audit` computes steps again from the log");
     if (ls_config_ranks(config) == 1)
         return ls_config_reject(config, LS_ECONFIG, "check.replay", error,
                                 "a step is computed again by other ranks, and there is one: use "

@@ -3,6 +3,7 @@
 /* check: waits */
 #include "../cmd/run_program.h"
 #include "../support/await.h"
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "launch/launch_private.h"
@@ -398,6 +399,55 @@ CASE(test_a_failed_job_that_is_asked_to_end)
     program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=gives_up launch.retries=0", 137,
                          "");
     assert_int_equal(launched_events(folder, "gives_up", "gave_up", NULL), 1);
+}
+
+/* Beside workers of a server by the clock no step is computed again: that is said before MPI
+ * starts. */
+CASE(test_replays_that_no_job_begins_with)
+{
+    program_expect_under(enter,
+                         "launch --ranks 3 " LAUNCHED_KEYS
+                         "train.out=never_begun check.replay=1 async.mode=server async.workers=2 "
+                         "async.order=clock parallel.workers=2 parallel.servers=1",
+                         ls_exit_code(LS_ECONFIG),
+                         "check.replay = 1: with parallel.servers the clock decides");
+    assert_int_equal(access(scratch_path(folder, "never_begun"), F_OK), -1);
+}
+
+/* No other rank is left that could compute a step again. */
+CASE(test_replays_end_with_the_last_but_one_rank)
+{
+    static const struct {
+        const char *keys;
+        int slots;
+        const char *layout;
+    } cases[] = {
+        {"parallel.dp=4 check.replay=0.5", 2, "parallel.dp_shard=2"},
+        {"parallel.dp=2 check.replay=0.5", 1, "check.replay=0"},
+        {"parallel.dp=2", 1, ""},
+        {"async.mode=diloco async.workers=2 async.sync_every=4 train.steps=8 parallel.workers=2 "
+         "check.replay=0.5",
+         1, "parallel.workers=1 check.replay=0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config = config_of_words(
+            "model.preset=gpt2-tiny model.vocab=50 batch.global=4 %s", cases[i].keys);
+        volatile int asked = 0;
+        const struct ls_launch launch = {.config = &config, .asked = &asked};
+        const struct launch_watch watch = {0};
+        struct launch_hosts hosts = {0};
+        struct ls_error error = {0};
+        char keys[LS_CONFIG_TEXT_BYTES] = "";
+        int64_t ranks, wanted = ls_config_ranks(&config);
+        assert_ok(launch_hosts_here(&hosts, cases[i].slots, &error), error);
+        assert_ok(launch_layout_choose(&launch, &hosts, &watch, wanted, keys, &ranks, &error),
+                  error);
+        assert_int_equal(ranks, cases[i].slots);
+        if (!strstr(keys, cases[i].layout) ||
+            (strstr(keys, "check.replay") != NULL) != (strstr(cases[i].layout, "check") != NULL))
+            fail_msg("%s: %s", cases[i].keys, keys);
+        launch_hosts_release(&hosts);
+    }
 }
 
 /* Nobody is late then, and a job that hangs is the user's to end. */
