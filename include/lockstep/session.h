@@ -134,6 +134,17 @@ void ls_session_interrupt(struct ls_session *session);
 
 /* Of the last order that is over; valid until the next one is asked. "{}" if there is none. */
 const char *ls_session_answer(struct ls_session *session);
+/* What the answer of "step" and "backward" says, without JSON. */
+struct ls_session_report {
+    int64_t step, samples, tokens, sequences;
+    double loss, grad_norm, loss_scale, lr, step_s, tokens_per_s, peak_share;
+    double weight;   /* that the loss was divided by: of a weighted mean; else NAN */
+    int64_t counted; /* targets that count, if not all do; else 0 */
+    bool skipped, ended;
+    char hash[33]; /* "": the step has none */
+};
+/* False if the last order reported none, or is under way. */
+bool ls_session_report(struct ls_session *session, struct ls_session_report *out);
 /* False if it has none of that name. */
 bool ls_session_array(struct ls_session *session, const char *name, struct ls_array *out);
 /* The pointer of one "view" of that tensor is not in use any more. While one is, and once more

@@ -55,6 +55,18 @@ class Array(ctypes.Structure):
     ]
 
 
+class Report(ctypes.Structure):
+    """``struct ls_session_report`` of lockstep/session.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("step", "samples", "tokens", "sequences")),
+        *((name, ctypes.c_double) for name in (
+            "loss", "grad_norm", "loss_scale", "lr", "step_s", "tokens_per_s", "peak_share",
+            "weight")),
+        ("counted", ctypes.c_int64), ("skipped", ctypes.c_bool), ("ended", ctypes.c_bool),
+        ("hash", ctypes.c_char * 33)]
+
+
 def _launched() -> bool:
     return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
 
@@ -72,6 +84,7 @@ def _load() -> ctypes.CDLL:
                           "make, or set LOCKSTEP_LIBRARY") from error
 
 
+Heard = Callable[[Report], None]
 _library: Optional[ctypes.CDLL] = None
 _library_lock = threading.Lock()
 
@@ -95,6 +108,7 @@ def library() -> ctypes.CDLL:
                 "ls_session_stop": (None, [pointer]),
                 "ls_session_interrupt": (None, [pointer]),
                 "ls_session_answer": (text, [pointer]),
+                "ls_session_report": (ctypes.c_bool, [pointer, ctypes.POINTER(Report)]),
                 "ls_session_array": (ctypes.c_bool, [pointer, text, arrays]),
                 "ls_session_unview": (None, [pointer, text]),
                 "ls_session_leave": (None, []),
@@ -201,7 +215,7 @@ class Session:
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self.shared = False  # other processes have ranks of it, and ask the same
         self._lent: List[Array] = []
-        self._unheard: Optional[Callable[[Dict[str, Any]], None]] = None  # of the last order
+        self._unheard: Optional[Heard] = None  # of the last order
 
     def free(self) -> None:
         """Ends the ranks without saving, as dropping it does. No order follows."""
@@ -222,7 +236,7 @@ class Session:
             self.on_event(json.loads(event))
 
     def _carry_out(self, verb: str, order: Sequence[Any],
-                   heard: Optional[Callable[[Dict[str, Any]], None]] = None) -> Dict[str, Any]:
+                   heard: Optional[Heard] = None) -> Dict[str, Any]:
         """Hands an order over, waits until it is over, and returns its answer. heard: as of
         :meth:`ask`."""
         lib, error, event = library(), Error(), ctypes.c_char_p()
@@ -254,11 +268,10 @@ class Session:
         failure: Optional[errors.LockstepError] = None
         if turn:
             failure = error.raised(turn)
+        elif heard is None:
+            answer = json.loads(lib.ls_session_answer(self._handle).decode())
         else:
-            answer = self._told()
-            if heard is not None:
-                heard(answer)
-            self._unheard = None
+            self.settle()
         try:
             if interrupt is not None:
                 raise interrupt from failure or cause
@@ -270,24 +283,22 @@ class Session:
         finally:
             interrupt = cause = failure = None  # they hold this frame, and all that its callers hold
 
-    def _told(self) -> Dict[str, Any]:
-        """The answer of the last order; empty while one is under way."""
-        answer: Dict[str, Any] = json.loads(library().ls_session_answer(self._handle).decode())
-        return answer
-
     def settle(self) -> None:
-        """Hears the answer of an order that Ctrl-C has left, if it is over by now."""
-        heard, answer = self._unheard, self._told() if self._unheard else {}
-        if heard is not None and answer:
-            heard(answer)
+        """Hears the report of the last order, if nobody has: Ctrl-C may have left it."""
+        if self._unheard is None:
+            return
+        report = Report()
+        if library().ls_session_report(self._handle, ctypes.byref(report)):
+            self._unheard(report)
             self._unheard = None
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *, copied: bool = True,
-            heard: Optional[Callable[[Dict[str, Any]], None]] = None) -> Dict[str, Any]:
+            heard: Optional[Heard] = None) -> Dict[str, Any]:
         """Does the order; returns its answer, and among it the arrays wanted: copies, or what
         :meth:`raw` gives. Ctrl-C between any two lines leaves the session to the next order. heard:
-        called with the answer of an order that was done, also if an interrupt is raised behind it."""
+        called with the report of an order that was done, in place of an answer, also if an interrupt
+        is raised behind it."""
         mine = object()
         try:
             self._under_way[mine] = None
@@ -315,7 +326,7 @@ class Session:
 
     def _ask(self, verb: str, options: Optional[Dict[str, Any]],
              arrays: Optional[List[Array]],
-             heard: Optional[Callable[[Dict[str, Any]], None]]) -> Dict[str, Any]:
+             heard: Optional[Heard]) -> Dict[str, Any]:
         lib = library()
         self.settle()
         while self.unviewed:
@@ -324,8 +335,10 @@ class Session:
             lib.ls_session_unview(self._handle, view.name.encode())
         given = arrays or []
         block = (Array * len(given))(*given) if given else None
-        with self.refusing(verb):
-            text = _json(verb, options) if options else b""
+        text = b""
+        if options:
+            with self.refusing(verb):
+                text = _json(verb, options)
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
         answer = self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
         self._lent = []

@@ -278,7 +278,7 @@ class GRPO(Loop):
         entropy = batch["entropy"][mask] if "entropy" in batch else -old
         log_ratio = log_ratio if log_ratio.size else np.full(1, np.nan)  # all texts are masked
         return self._record(Metrics(
-            last.step, rewards.mean(), rewards.std(), losses[0], np.mean(kl),
+            last.step, rewards.mean(), rewards.std(), losses[0], float(np.mean(kl)),
             entropy.mean(dtype=np.float64), clipped / log_ratio.size, np.exp(log_ratio.min()),
             np.exp(log_ratio.max()), k3(log_ratio, 0).mean(), drawn / len(mask),
             1 - batch["ended"].mean(), drawn, drawn / (end - begin), middle - begin, end - middle,

@@ -14,7 +14,7 @@ from typing import Sequence, Tuple, TypeVar, Union
 
 from . import _arrays, _keys, _lib, _progress, _safetensors
 from ._pictures import Picture
-from ._lib import Session, array_of, numpy, uninterrupted
+from ._lib import Report, Session, array_of, numpy, uninterrupted
 from .errors import ArgumentError, ClosedError, CommError
 from .tensor import Params
 
@@ -479,14 +479,13 @@ class Run(_Opened):
     def __len__(self) -> int:
         return self.steps
 
-    def _stepped(self, answer: Dict[str, Any]) -> None:
+    def _stepped(self, told: Report) -> None:
         """A step counts, whatever is raised behind it."""
-        step = Step(*map(answer.get, Step._fields))  # type: ignore[arg-type]
-        if step.loss is None or step.grad_norm is None:  # JSON has no NaN
-            nan = float("nan")
-            step = step._replace(loss=nan if step.loss is None else step.loss,
-                                 grad_norm=nan if step.grad_norm is None else step.grad_norm)
-        self._last, self._step, self._ended = step, step.step, bool(answer["ended"])
+        self._last = Step(
+            told.step, told.loss, told.hash.decode() or None, told.grad_norm, told.lr, told.tokens,
+            told.samples, told.sequences, told.skipped, told.loss_scale, told.step_s,
+            told.tokens_per_s, told.peak_share, None if told.weight != told.weight else told.weight)
+        self._step, self._ended = told.step, told.ended
 
     def step(self, tokens: Any = None, targets: Any = None, weights: Any = None, *,
              sum: bool = False) -> Step:
@@ -505,8 +504,10 @@ class Run(_Opened):
             sum: the loss is the weighted sum.
         """
         session = self._session_open()
-        with session.refusing("step"):
-            batch = self._batch(tokens, targets, weights)
+        batch: List[Any] = []
+        if not (tokens is targets is weights is None):
+            with session.refusing("step"):
+                batch = self._batch(tokens, targets, weights)
         session.ask("step", {"sum": True} if sum else None, batch, heard=self._stepped)
         step: Step = self._last
         self._bar.step(step, self.steps)

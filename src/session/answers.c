@@ -49,6 +49,27 @@ void answer_set(struct ls_session *s, const char *key, json_t *value)
         json_object_set_new(s->answer, key, value);
 }
 
+void answer_report(struct ls_session *s)
+{
+    const struct ls_session_report *r = &s->report;
+    json_t *json = json_pack(
+        "{s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:b}", "step", (json_int_t)r->step,
+        "samples", (json_int_t)r->samples, "tokens", (json_int_t)r->tokens, "sequences",
+        (json_int_t)r->sequences, "loss", real_json(r->loss), "grad_norm", real_json(r->grad_norm),
+        "loss_scale", real_json(r->loss_scale), "lr", real_json(r->lr), "skipped", r->skipped,
+        "step_s", real_json(r->step_s), "tokens_per_s", real_json(r->tokens_per_s), "peak_share",
+        real_json(r->peak_share), "ended", r->ended);
+    if (json)
+        json_object_update(s->answer, json);
+    json_decref(json);
+    if (*r->hash)
+        answer_set(s, "hash", json_string(r->hash));
+    if (r->counted > 0)
+        answer_set(s, "counted", json_integer(r->counted));
+    if (!isnan(r->weight))
+        answer_set(s, "weight", json_real(r->weight));
+}
+
 int answer_array(struct ls_session *s, const char *name, const char *dtype, int dims,
                  const int64_t *shape, void **data, bool owned, struct ls_error *error)
 {

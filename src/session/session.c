@@ -222,6 +222,7 @@ static void order_take(struct ls_session *s, struct order *order)
     json_decref(s->order.options);
     arrays_release(s);
     json_object_clear(s->answer);
+    s->reported = false;
     s->order = *order;
     order->options = NULL;
 }
@@ -342,9 +343,19 @@ void ls_session_interrupt(struct ls_session *s)
 const char *ls_session_answer(struct ls_session *s)
 {
     free(s->answer_text);
+    if (s->reported && !s->under_way)
+        answer_report(s);
     s->answer_text =
         s->under_way ? NULL : json_dumps(s->answer, JSON_COMPACT | JSON_REAL_PRECISION(17));
     return s->answer_text ? s->answer_text : "{}";
+}
+
+bool ls_session_report(struct ls_session *s, struct ls_session_report *out)
+{
+    if (!s->reported || s->under_way)
+        return false;
+    *out = s->report;
+    return true;
 }
 
 bool ls_session_array(struct ls_session *s, const char *name, struct ls_array *out)

@@ -121,6 +121,8 @@ struct ls_session {
     char *event, *answer_text; /* what was given out last */
 
     json_t *answer;
+    bool reported; /* the answer has what stands in report, too */
+    struct ls_session_report report;
     struct answer_array arrays[ANSWER_ARRAYS_MAX];
     int array_count;
     struct kept *kept;
@@ -155,6 +157,8 @@ void session_tell(struct ls_session *session, const char *event, json_t *more);
 void session_log(void *user, enum ls_log_level level, const char *line);
 /* Takes the reference. */
 void answer_set(struct ls_session *session, const char *key, json_t *value);
+/* What a step reported, among the answer. */
+void answer_report(struct ls_session *session);
 /* An array of the answer: *data is memory of it, zeroed, or with owned false that which stands in
  * data already. LS_ENOMEM. */
 int answer_array(struct ls_session *session, const char *name, const char *dtype, int dims,

@@ -3,7 +3,9 @@
 
 #include <lockstep/config/inputs.h>
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
@@ -62,32 +64,31 @@ static int close_run(struct rank *rank, struct ls_error *error)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static json_t *report_json(const struct ls_step_report *r)
+static void report_answer(struct rank *rank, const struct ls_step_report *r)
 {
-    json_t *json = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o}", "step",
-                             (json_int_t)r->step, "samples", (json_int_t)r->samples, "tokens",
-                             (json_int_t)r->tokens, "sequences", (json_int_t)r->sequences, "loss",
-                             real_json((double)r->loss), "grad_norm", real_json(r->grad_norm),
-                             "loss_scale", real_json(r->loss_scale), "lr", real_json((double)r->lr),
-                             "skipped", r->skipped, "step_s", real_json(r->step_s), "tokens_per_s",
-                             real_json(r->tokens_per_s), "peak_share", real_json(r->peak_share));
-    if (json && r->hashed)
-        json_object_set_new(json, "hash", json_string(r->hash));
-    if (json && r->counted > 0)
-        json_object_set_new(json, "counted", json_integer(r->counted));
-    if (json && r->weighted)
-        json_object_set_new(json, "weight", real_json(r->weight));
-    return json;
-}
-
-static void report_answer(struct rank *rank, const struct ls_step_report *report)
-{
-    json_t *json = rank->speaks ? report_json(report) : NULL;
-    if (!json)
+    struct ls_session *s = rank->session;
+    if (!rank->speaks)
         return;
-    json_object_update(rank->session->answer, json);
-    json_decref(json);
-    answer_set(rank->session, "ended", json_boolean(ls_run_ended(rank->run)));
+    s->report = (struct ls_session_report){
+        .step = r->step,
+        .samples = r->samples,
+        .tokens = r->tokens,
+        .sequences = r->sequences,
+        .loss = (double)r->loss,
+        .grad_norm = r->grad_norm,
+        .loss_scale = r->loss_scale,
+        .lr = (double)r->lr,
+        .step_s = r->step_s,
+        .tokens_per_s = r->tokens_per_s,
+        .peak_share = r->peak_share,
+        .weight = r->weighted ? r->weight : (double)NAN,
+        .counted = r->counted,
+        .skipped = r->skipped,
+        .ended = ls_run_ended(rank->run),
+    };
+    if (r->hashed)
+        memcpy(s->report.hash, r->hash, sizeof s->report.hash);
+    s->reported = true;
 }
 
 /* inputs and targets [sequences, tokens], weights of the targets and of entropies, and "sum". */

@@ -66,6 +66,17 @@ def test_metrics_are_a_named_tuple_and_callbacks_hear_in_this_thread(recipe):
     assert threads == {threading.get_ident()}
 
 
+def test_a_step_is_what_the_answer_says_in_json(recipe):
+    """Two ways to the same values: the report's members stand where the library has them."""
+    with ls.Run(recipe, {"log.hash_every": 2}, progress=False) as run:
+        for weights in (None, np.full((4, 17), 0.25)):
+            step = run.step(np.arange(68).reshape(4, 17), weights=weights)
+            told = json.loads(_lib.library().ls_session_answer(run._session._handle))
+            assert {name: told.get(name) for name in step._fields} == step._asdict()
+            assert told["ended"] is run.ended and (step.weight is None) == (weights is None)
+        assert step.hash == run.hash()
+
+
 def test_a_batch_of_arrays_is_a_step(recipe):
     rng = np.random.default_rng(1)
     tokens = rng.integers(0, 257, (4, 17))

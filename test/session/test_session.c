@@ -183,7 +183,11 @@ static void steps_take(struct ls_session *s, char hash[33])
     batch_of(&b, 2);
     ok(s, "backward", "{\"sum\": true}", b.arrays, 3);
     ok(s, "step", NULL, NULL, 0);
+    struct ls_session_report report;
+    assert_true(ls_session_report(s, &report));
+    assert_true(report.step > 1 && report.loss > 0);
     ok(s, "hash", NULL, NULL, 0);
+    assert_false(ls_session_report(s, &report)); /* of the last order alone */
     snprintf(hash, 33, "%s", answer_text(s, "hash"));
 }
 
