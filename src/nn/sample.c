@@ -2,7 +2,7 @@
 #include <lockstep/nn.h>
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 static int32_t greedy(const float *logits, int64_t vocab)
 {
@@ -13,13 +13,41 @@ static int32_t greedy(const float *logits, int64_t vocab)
     return best;
 }
 
-static int by_logit(const void *a, const void *b, void *user)
+/* Ascends as logits descend; 0 and -0 are equal. */
+static uint32_t key_of(float logit)
 {
-    const float *logits = user;
-    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    if (logits[i] != logits[j])
-        return logits[i] > logits[j] ? -1 : 1;
-    return i < j ? -1 : i > j; /* ties: the smaller token first */
+    uint32_t bits;
+    logit += 0.0F;
+    memcpy(&bits, &logit, sizeof bits);
+    return bits >> 31 ? bits : ~bits & 0x7fffffff;
+}
+
+/* order [vocab] = tokens by descending logit, of equal ones the smaller first: four passes of a
+ * radix sort, between it and the scratch behind it. */
+static void tokens_sort(const float *logits, int64_t vocab, int32_t *order)
+{
+    enum { PASSES = 4, BINS = 256 };
+    int64_t starts[PASSES][BINS] = {0};
+    for (int64_t i = 0; i < vocab; i++) {
+        uint32_t key = key_of(logits[i]);
+        for (int pass = 0; pass < PASSES; pass++)
+            starts[pass][key >> 8 * pass & 255]++;
+        order[i] = (int32_t)i;
+    }
+    int32_t *from = order, *to = order + vocab;
+    for (int pass = 0; pass < PASSES; pass++) {
+        int64_t *start = starts[pass], before = 0;
+        for (int bin = 0; bin < BINS; bin++) {
+            int64_t count = start[bin];
+            start[bin] = before;
+            before += count;
+        }
+        for (int64_t i = 0; i < vocab; i++)
+            to[start[key_of(logits[from[i]]) >> 8 * pass & 255]++] = from[i];
+        int32_t *swapped = from;
+        from = to;
+        to = swapped;
+    }
 }
 
 int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
@@ -27,9 +55,7 @@ int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64
 {
     if (sampling->temperature <= 0)
         return greedy(logits, vocab);
-    for (int64_t i = 0; i < vocab; i++)
-        order[i] = (int32_t)i;
-    qsort_r(order, (size_t)vocab, sizeof *order, by_logit, (void *)logits);
+    tokens_sort(logits, vocab, order);
     int64_t kept = sampling->top_k > 0 ? ls_min(sampling->top_k, vocab) : vocab;
     double top = logits[order[0]], total = 0;
     for (int64_t i = 0; i < kept; i++)

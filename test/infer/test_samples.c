@@ -7,6 +7,7 @@
 #include "nn/text_blocks.h"
 #include "small_runs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,7 @@ struct reference {
 
 static int32_t draw(const struct reference *ref, int i, int64_t at, const float *logits)
 {
-    int32_t order[300];
+    int32_t order[2 * 300];
     uint32_t sample = (uint32_t)(i % SAMPLES ^ ref->other), bits[4];
     uint32_t counter[4] = {(uint32_t)at, (uint32_t)(i / SAMPLES), 0, sample};
     ls_philox(ls_philox_key_of(SEED, "generate"), counter, bits);
@@ -392,6 +393,65 @@ CASE(test_all_ranks_may_hear_of_all_texts)
         struct hearing hearing = {.one = generate(*state, 0, (keys_t){NULL}, plain)};
         run_in(*state, 0, layouts[i], hearing_body, &hearing.config, &hearing.path, &hearing);
         free((void *)hearing.one);
+    }
+}
+
+/* ---- a draw alone ---------------------------------------------------------------------------- */
+
+static int by_logit(const void *a, const void *b, void *user)
+{
+    const float *logits = user;
+    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    if (logits[i] != logits[j])
+        return logits[i] > logits[j] ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+/* What ls_sample says, by a sort of comparisons: its last token that is kept if u is 1. */
+static int32_t drawn_plainly(const struct ls_sampling *how, const float *logits, int64_t vocab,
+                             int32_t *order, float u)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        order[i] = (int32_t)i;
+    qsort_r(order, (size_t)vocab, sizeof *order, by_logit, (void *)logits);
+    double total = 0, reach = 0;
+    int64_t kept = how->top_k ? how->top_k : vocab, last = 0;
+    for (int64_t i = 0; i < kept; i++)
+        total += exp((logits[order[i]] - (double)logits[order[0]]) / how->temperature);
+    double whole = total;
+    for (int64_t i = 0; i < kept && reach < how->top_p * whole; i++, last = i)
+        reach += exp((logits[order[i]] - (double)logits[order[0]]) / how->temperature);
+    total = how->top_p < 1 ? reach : total;
+    kept = how->top_p < 1 ? last : kept;
+    reach = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        reach += exp((logits[order[i]] - (double)logits[order[0]]) / how->temperature);
+        if (u * total < reach)
+            return order[i];
+    }
+    return order[kept - 1];
+}
+
+/* Equal ones, zeros of both signs and infinities among them. */
+CASE(test_draws_are_those_of_sorted_logits)
+{
+    enum { VOCAB = 1000, DRAWS = 400 };
+    static const float odd[] = {0, -0.0F, -INFINITY, 1, -1, 1e-40F, -1e-40F};
+    static const struct ls_sampling how[] = {{1, 1, 0}, {0.7F, 0.9F, 0}, {2, 1, 5}, {1, 0.5F, 40}};
+    float logits[VOCAB];
+    int32_t order[2 * VOCAB];
+    for (uint32_t draw = 0; draw < DRAWS; draw++) {
+        uint32_t counter[4] = {draw}, bits[4];
+        int64_t vocab = draw % 10 ? VOCAB : 41;
+        for (uint32_t i = 0; i < vocab; i++) {
+            counter[1] = i;
+            ls_philox(ls_philox_key_of(SEED, "logits"), counter, bits);
+            logits[i] = bits[0] % 4 ? 8 * ls_uniform_of(bits[1]) - 4 : odd[bits[1] % 7];
+        }
+        float u = draw % 9 ? ls_uniform_of(bits[2]) : 1;
+        const struct ls_sampling *one = &how[draw % 4];
+        int32_t expected = drawn_plainly(one, logits, vocab, order, u);
+        assert_int_equal(ls_sample(one, logits, vocab, order, u), expected);
     }
 }
 
