@@ -308,7 +308,7 @@ int writing_open(struct writing *w, const struct ls_decoder_size *size, struct l
     w->losses = calloc(places, sizeof *w->losses);
     w->by_age = calloc(places, sizeof *w->by_age);
     w->counts = calloc(places, sizeof *w->counts);
-    w->order = calloc(2 * (size_t)w->vocabulary, sizeof *w->order);
+    w->order = calloc((size_t)w->vocabulary, sizeof *w->order);
     if (!taken(w))
         return ls_no_memory(error, "for %zu texts", places);
     for (size_t i = 0; i < places; i++) {

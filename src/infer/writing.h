@@ -48,7 +48,7 @@ struct writing {
     uint64_t *found; /* [places + rows] */
     int32_t *drawn;  /* [places] */
     float *losses;   /* [places] */
-    int32_t *order;  /* [2, vocabulary]: scratch of draws */
+    int32_t *order;  /* [vocabulary]: scratch of draws */
 };
 /* Local; vocabulary is set. Release it in each case. */
 int writing_open(struct writing *w, const struct ls_decoder_size *size, struct ls_error *error);

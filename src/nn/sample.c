@@ -2,6 +2,7 @@
 #include <lockstep/nn.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int32_t greedy(const float *logits, int64_t vocab)
@@ -22,11 +23,19 @@ static uint32_t key_of(float logit)
     return bits >> 31 ? bits : ~bits & 0x7fffffff;
 }
 
+static int by_logit(const void *a, const void *b, void *logits)
+{
+    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    uint32_t left = key_of(((const float *)logits)[i]), right = key_of(((const float *)logits)[j]);
+    return left != right ? (left > right) - (left < right) : (i > j) - (i < j);
+}
+
 /* order [vocab] = tokens by descending logit, of equal ones the smaller first: four passes of a
- * radix sort, between it and the scratch behind it. */
+ * radix sort, between it and another one. Without memory for that, by comparisons. */
 static void tokens_sort(const float *logits, int64_t vocab, int32_t *order)
 {
     enum { PASSES = 4, BINS = 256 };
+    int32_t *other = malloc((size_t)vocab * sizeof *other);
     int64_t starts[PASSES][BINS] = {0};
     for (int64_t i = 0; i < vocab; i++) {
         uint32_t key = key_of(logits[i]);
@@ -34,8 +43,8 @@ static void tokens_sort(const float *logits, int64_t vocab, int32_t *order)
             starts[pass][key >> 8 * pass & 255]++;
         order[i] = (int32_t)i;
     }
-    int32_t *from = order, *to = order + vocab;
-    for (int pass = 0; pass < PASSES; pass++) {
+    int32_t *from = order, *to = other;
+    for (int pass = 0; pass < PASSES && other; pass++) {
         int64_t *start = starts[pass], before = 0;
         for (int bin = 0; bin < BINS; bin++) {
             int64_t count = start[bin];
@@ -48,6 +57,9 @@ static void tokens_sort(const float *logits, int64_t vocab, int32_t *order)
         from = to;
         to = swapped;
     }
+    if (!other)
+        qsort_r(order, (size_t)vocab, sizeof *order, by_logit, (void *)(uintptr_t)logits);
+    free(other);
 }
 
 int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64_t vocab,

@@ -157,7 +157,7 @@ struct reference {
 
 static int32_t draw(const struct reference *ref, int i, int64_t at, const float *logits)
 {
-    int32_t order[2 * 300];
+    int32_t order[300];
     uint32_t sample = (uint32_t)(i % SAMPLES ^ ref->other), bits[4];
     uint32_t counter[4] = {(uint32_t)at, (uint32_t)(i / SAMPLES), 0, sample};
     ls_philox(ls_philox_key_of(SEED, "generate"), counter, bits);
@@ -439,7 +439,7 @@ CASE(test_draws_are_those_of_sorted_logits)
     static const float odd[] = {0, -0.0F, -INFINITY, 1, -1, 1e-40F, -1e-40F};
     static const struct ls_sampling how[] = {{1, 1, 0}, {0.7F, 0.9F, 0}, {2, 1, 5}, {1, 0.5F, 40}};
     float logits[VOCAB];
-    int32_t order[2 * VOCAB];
+    int32_t order[VOCAB];
     for (uint32_t draw = 0; draw < DRAWS; draw++) {
         uint32_t counter[4] = {draw}, bits[4];
         int64_t vocab = draw % 10 ? VOCAB : 41;

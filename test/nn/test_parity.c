@@ -341,7 +341,7 @@ CASE(test_greedy_generation)
     const struct ls_decoder_size size = {1, config.context, 1, 0};
     assert_int_equal(ls_decoder_new(&options, &size, &decoder, &error), LS_OK);
     const float *logits = NULL;
-    int32_t order[2 * 64], token = 0;
+    int32_t order[64], token = 0;
     struct ls_sampling greedy = {.temperature = 0};
     for (int i = 0; i < 8; i++)
         assert_int_equal(decode(&f, decoder, prompt[i], &logits), LS_OK);
