@@ -261,6 +261,11 @@ int ls_model_admits_tp(const struct ls_model_config *config, const struct ls_num
 struct ls_part {
     int64_t tp, tp_rank;
     const bool *layers; /* [layers + 2]: which are held; NULL: all */
+    /* Of a layout (ls_layout_params): the set of each layer's parameters, and what gives one its
+     * spec. NULL: set 0, and no specs. */
+    const unsigned char *layer_set;
+    int (*spec)(const void *layout, int set, struct ls_param *param, struct ls_error *error);
+    const void *layout;
 };
 
 /* ---- parameters ------------------------------------------------------------------------------ */

@@ -9,6 +9,9 @@
 
 struct builder {
     struct ls_params *params;
+    struct ls_param *list; /* those of params, while they may be changed */
+    struct ls_unit *units;
+    struct ls_region *regions;
     const struct ls_model_config *config;
     const struct ls_numerics *numerics;
     struct ls_part part;
@@ -72,8 +75,8 @@ static bool takes_gradient(const struct builder *b, const struct parameter *p)
 static void unit_begin(struct builder *b, int layer)
 {
     struct ls_params *params = b->params;
-    struct ls_region *region = &params->regions[params->region_count++];
-    b->unit = &params->units[params->unit_count++];
+    struct ls_region *region = &b->regions[params->region_count++];
+    b->unit = &b->units[params->unit_count++];
     b->program = program_of(b->config, layer);
     b->role = NULL;
     *b->unit = (struct ls_unit){.layer = layer, .first_param = params->count};
@@ -83,7 +86,7 @@ static void unit_begin(struct builder *b, int layer)
 /* Matrices and vectors that stand alone begin on a cache line; stacked ones follow each other. */
 static void align(struct builder *b)
 {
-    struct ls_region *region = &b->params->regions[b->params->region_count - 1];
+    struct ls_region *region = &b->regions[b->params->region_count - 1];
     bool vectors = b->unit->elements > b->unit->matrix_elements;
     b->unit->elements = ls_round_up(b->unit->elements, 16);
     region->elements = ls_round_up(region->elements, 16);
@@ -107,7 +110,7 @@ static void unit_end(struct builder *b)
 static void param_place(struct builder *b, struct ls_param *param)
 {
     int r = param->gradient.region;
-    struct ls_region *region = r < 0 ? NULL : &b->params->regions[r];
+    struct ls_region *region = r < 0 ? NULL : &b->regions[r];
     int64_t elements = ls_param_elements(param);
     param->offset = b->unit->elements;
     b->unit->elements += ls_param_room(param, elements);
@@ -179,7 +182,7 @@ static void param_add(struct builder *b, const struct parameter *p)
 {
     struct ls_params *params = b->params;
     LS_ASSERT(params->count < b->capacity);
-    struct ls_param *param = &params->list[params->count++];
+    struct ls_param *param = &b->list[params->count++];
     if (!b->role || strcmp(b->role, p->role))
         align(b);
     b->role = p->role;
@@ -217,8 +220,8 @@ static void table_share(struct builder *b)
 {
     struct ls_params *params = b->params;
     params->shared_param = params->count - 1;
-    if (!params->list[params->shared_param].frozen)
-        params->list[params->shared_param].second.region = LS_REGION_OUTSIDE;
+    if (!b->list[params->shared_param].frozen)
+        b->list[params->shared_param].second.region = LS_REGION_OUTSIDE;
 }
 
 /* A tied table is the head's; where this rank does not hold the head, the last stage answers for
@@ -247,7 +250,7 @@ static void tied_region_add(struct builder *b)
     if (!c->tied || !held(b, c->layers + 1) || is_frozen(b, table))
         return;
     align(b);
-    struct ls_region *region = &params->regions[params->region_count - 1];
+    struct ls_region *region = &b->regions[params->region_count - 1];
     b->tied = (struct ls_gradient_place){params->region_count - 1, region->elements};
     region->elements += c->vocab_padded / b->part.tp * c->channels;
 }
@@ -260,7 +263,7 @@ static void head_table_add(struct builder *b, const struct parameter *p)
     param_add(b, p);
     if (b->config->tied && held(b, 0)) {
         params->tied_param = params->count - 1;
-        params->list[params->tied_param].second = b->tied;
+        b->list[params->tied_param].second = b->tied;
     } else if (b->config->tied) {
         table_share(b);
     }
@@ -268,7 +271,7 @@ static void head_table_add(struct builder *b, const struct parameter *p)
     if (is_frozen(b, p))
         return;
     params->head_region = params->region_count - 1;
-    params->regions[params->region_count++] = (struct ls_region){.layer = layer};
+    b->regions[params->region_count++] = (struct ls_region){.layer = layer};
 }
 
 /* ---- adapters -------------------------------------------------------------------------------- */
@@ -294,7 +297,7 @@ static void adapters_add(struct builder *b, int first)
         param_add(b, &down);
         for (int i = 0; i < pair.count; i++) {
             w = pair.matrices[i];
-            struct ls_param *matrix = &params->list[first + pair.place + i];
+            struct ls_param *matrix = &b->list[first + pair.place + i];
             adapter_name(&pair, i, name);
             matrix->lora_a = a;
             matrix->lora_b = params->count;
@@ -335,6 +338,20 @@ static void layer_add(struct builder *b, int layer)
     if (layer == 0)
         tied_region_add(b);
     unit_end(b);
+}
+
+/* What a layout says of them. */
+static int layout_join(const struct builder *b, struct ls_error *error)
+{
+    const struct ls_part *part = &b->part;
+    int status = LS_OK;
+    for (int u = 0; u < b->params->unit_count && part->layer_set; u++)
+        b->units[u].set = part->layer_set[b->units[u].layer];
+    for (int r = 0; r < b->params->region_count && part->layer_set; r++)
+        b->regions[r].set = part->layer_set[b->regions[r].layer];
+    for (int i = 0; i < b->params->count && part->spec && !status; i++)
+        status = part->spec(part->layout, b->units[b->list[i].unit].set, &b->list[i], error);
+    return status;
 }
 
 static int parameters_most(const struct ls_model_config *config)
@@ -388,9 +405,9 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
     if (status)
         return status;
     b.capacity = parameters_most(config);
-    params->list = calloc((size_t)b.capacity, sizeof *params->list);
-    params->units = calloc((size_t)config->layers + 2, sizeof *params->units);
-    params->regions = calloc((size_t)config->layers + 4, sizeof *params->regions);
+    params->list = b.list = calloc((size_t)b.capacity, sizeof *b.list);
+    params->units = b.units = calloc((size_t)config->layers + 2, sizeof *b.units);
+    params->regions = b.regions = calloc((size_t)config->layers + 4, sizeof *b.regions);
     if (!params->list || !params->units || !params->regions) {
         ls_params_release(params);
         return ls_no_memory(error, "for the list of parameters");
@@ -399,15 +416,18 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
         if (held(&b, layer))
             layer_add(&b, layer);
     for (int i = 0; i < params->region_count; i++)
-        params->regions[i].elements = ls_round_up(params->regions[i].elements, 16);
-    return LS_OK;
+        b.regions[i].elements = ls_round_up(b.regions[i].elements, 16);
+    status = layout_join(&b, error);
+    if (status)
+        ls_params_release(params);
+    return status;
 }
 
 void ls_params_release(struct ls_params *params)
 {
-    free(params->list);
-    free(params->units);
-    free(params->regions);
+    free((void *)params->list);
+    free((void *)params->units);
+    free((void *)params->regions);
     *params = (struct ls_params){.tied_param = -1, .shared_param = -1, .head_region = -1};
 }
 

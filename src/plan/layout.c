@@ -53,9 +53,9 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
 
 /* Over the mesh of its set, from what tp gave to a rank: dim 0, dim 1 or nothing, in equal
  * parts. */
-static int spec_make(const struct ls_layout *layout, int set, struct ls_param *param,
-                     struct ls_error *error)
+static int spec_make(const void *of, int set, struct ls_param *param, struct ls_error *error)
 {
+    const struct ls_layout *layout = of;
     bool rows = param->rows < param->global_rows, cols = param->cols < param->global_cols;
     int dim = cols && param->matrix ? 1 : 0;
     int64_t parts = rows   ? param->global_rows / param->rows
@@ -79,18 +79,13 @@ static int spec_make(const struct ls_layout *layout, int set, struct ls_param *p
 int ls_layout_params(const struct ls_layout *layout, int64_t tp_rank, const bool *layers,
                      struct ls_params *params, struct ls_error *error)
 {
-    const struct ls_part part = {layout->size[LS_AXIS_TP], tp_rank, layers};
-    int status = ls_params_init(params, &layout->model, &layout->numerics, &part, error);
-    for (int u = 0; u < params->unit_count && !status; u++)
-        params->units[u].set = layout->layer_set[params->units[u].layer];
-    for (int r = 0; r < params->region_count && !status; r++)
-        params->regions[r].set = layout->layer_set[params->regions[r].layer];
-    for (int i = 0; i < params->count && !status; i++)
-        status =
-            spec_make(layout, params->units[params->list[i].unit].set, &params->list[i], error);
-    if (status)
-        ls_params_release(params);
-    return status;
+    const struct ls_part part = {.tp = layout->size[LS_AXIS_TP],
+                                 .tp_rank = tp_rank,
+                                 .layers = layers,
+                                 .layer_set = layout->layer_set,
+                                 .spec = spec_make,
+                                 .layout = layout};
+    return ls_params_init(params, &layout->model, &layout->numerics, &part, error);
 }
 
 int ls_layout_segments(const struct ls_layout *layout, int64_t cp_rank,

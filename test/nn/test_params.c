@@ -58,6 +58,24 @@ static int64_t elements_of(const struct ls_param *p)
     return p->rows * p->cols;
 }
 
+/* ---- locked ---------------------------------------------------------------------------------- */
+
+/* What a list hands out cannot be written. A copy can: a pointer to one is not const. */
+#define IS_CONST(pointer, type) _Generic((pointer), const type * : true, default : false)
+
+CASE(test_a_list_is_locked)
+{
+    const struct ls_model_config config = model_of(0);
+    struct ls_params params;
+    params_open(&params, &config, NULL);
+    assert_true(IS_CONST(&params.list[0], struct ls_param));
+    assert_true(IS_CONST(params.units, struct ls_unit));
+    assert_true(IS_CONST(params.regions, struct ls_region));
+    struct ls_param copy = params.list[0];
+    assert_false(IS_CONST(&copy, struct ls_param));
+    ls_params_release(&params);
+}
+
 /* ---- names and places ------------------------------------------------------------------------ */
 
 /* The parameter of that name and shape; fails where there is none. */

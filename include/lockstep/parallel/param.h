@@ -3,9 +3,9 @@
  * struct ls_param says what a parameter is called, which part of it a rank holds, where that lies
  * in its unit and its gradient in a region, what is done to it, and over which ranks it is cut
  * (spec). ls_params_init (lockstep/nn.h) makes the list for a model, ls_layout_params
- * (lockstep/plan.h) gives each its spec; after that nobody changes it. ZeRO, optimizers, hash,
- * checkpoints and exports read it, and keep no copy: they point at it, or have its index in the
- * list. */
+ * (lockstep/plan.h) one with specs. From then on it is locked: the list is const, and nobody can
+ * change it. ZeRO, optimizers, hash, checkpoints and exports read it, and keep no copy: they point
+ * at it, or have its index in the list. */
 #ifndef LOCKSTEP_PARALLEL_PARAM_H
 #define LOCKSTEP_PARALLEL_PARAM_H
 
@@ -107,11 +107,11 @@ struct ls_region {
 };
 
 struct ls_params {
-    struct ls_param *list; /* unit by unit, in the order of offsets */
+    const struct ls_param *list; /* unit by unit, in the order of offsets */
     int count;
-    struct ls_unit *units; /* of the layers held, ascending; a layer without parameters has none */
+    const struct ls_unit *units; /* of the layers held, ascending; one without parameters: none */
     int unit_count;
-    struct ls_region *regions; /* in the order of layers */
+    const struct ls_region *regions; /* in the order of layers */
     int region_count;
     int64_t elements; /* of all units */
     int64_t weights;  /* values of the part held here, */
