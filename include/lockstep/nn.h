@@ -429,8 +429,9 @@ struct ls_model_options {
     struct ls_tier *offload_tier;
     struct ls_tier_room *offload_room;
     double offload_ratio; /* of the blocks, at least */
-    bool check; /* what is dead is poisoned, what lives is guarded: who breaks that is named, and
-                 * LS_EINVAL. Slower; changes no bits */
+    bool check;           /* room for red zones, and lists of what lives when: a queue that checks
+                           * (lockstep/device/check.h) names who breaks them, and LS_EINVAL.
+                           * Slower; changes no bits */
     int64_t logits_bytes; /* of the head that exist at once, though at least one leaf's do; 0:
                            * LS_LOGITS_BYTES. Changes no bits. */
 };

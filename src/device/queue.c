@@ -1,5 +1,5 @@
 /* Commands: submitting them, their operands, and lists of those that were kept. */
-#include <lockstep/device/queue.h>
+#include <lockstep/device/check.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,10 @@ int ls_submit(struct ls_queue *queue, const struct ls_command *command, struct l
     const struct ls_queue_watch *watch = queue->watch;
     if (watch && watch->begin)
         watch->begin(watch->user, queue, command);
+    if (queue->check)
+        ls_check_submit(queue, command);
     int status = queue->submit ? queue->submit(queue, command, error)
-                               : command->op->run(queue, command, error);
+                               : ls_command_run(queue, command, error);
     if (watch && watch->end)
         watch->end(watch->user, queue, command);
     return status;
@@ -20,12 +22,20 @@ int ls_submit(struct ls_queue *queue, const struct ls_command *command, struct l
 
 int ls_command_run(struct ls_queue *queue, const struct ls_command *command, struct ls_error *error)
 {
-    return command->op->run(queue, command, error);
+    if (queue->check)
+        ls_check_run_begin(queue->check);
+    int status = command->op->run(queue, command, error);
+    if (queue->check)
+        ls_check_run_end(queue->check);
+    return status;
 }
 
 int ls_queue_synchronise(struct ls_queue *queue, struct ls_error *error)
 {
-    return queue->synchronise ? queue->synchronise(queue, error) : LS_OK;
+    int status = queue->synchronise ? queue->synchronise(queue, error) : LS_OK;
+    if (queue->check)
+        ls_check_waited(queue->check);
+    return status;
 }
 
 const char *ls_work_pass_name(enum ls_work_pass pass)

@@ -103,6 +103,17 @@ void layer_plan(const struct ls_model *model, int index, struct layer *layer);
 /* When step i runs in a walk, on the layer's clock. */
 int layer_time(const struct layer *layer, enum phase phase, int i);
 
+/* ---- layer_check.c --------------------------------------------------------------------------- */
+
+/* Tell a queue that checks what lives: around a walk, and around each of its steps. The last two
+ * of a walk return status, or what was found. */
+void layer_check_begin(const struct layer_run *run);
+void layer_check_step(const struct layer_run *run, const struct bound_step *s, int time);
+int layer_check_stepped(const struct layer_run *run, int status);
+int layer_check_end(const struct layer_run *run, int status);
+/* A step asks for what lies there. */
+void layer_check_use(const struct layer_run *run, const struct place *place);
+
 /* ---- layer_run.c ----------------------------------------------------------------------------- */
 
 /* Walks over the layer's steps. */

@@ -194,8 +194,6 @@ struct life {
 enum { LIVES_MAX = 3 * VALUES_MAX + (PHASES + 2) * STEPS_MAX, LAYER_ZONE = 64 };
 struct walk_check {
     int time, ended; /* now; up to when what ended is poisoned */
-    const char *step;
-    bool failed;
 };
 
 struct layer {
@@ -229,9 +227,9 @@ struct layer_run {
     const struct rows *rows;
     struct ls_request *gathering; /* what weight_begin began */
     void *value[VALUES_MAX], *delta[VALUES_MAX];
-    struct walk_check *check; /* NULL in a decoder */
-    const void *above;        /* the gradient of the output */
-    void *below;              /* of the input */
+    struct walk_check *check;
+    const void *above; /* the gradient of the output */
+    void *below;       /* of the input */
     struct ls_error *error;
 };
 

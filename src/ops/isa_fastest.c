@@ -3,6 +3,7 @@
 #include <lockstep/ops/gemm.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A product of a layer's size: large enough to show the rate, about a millisecond of a core. */
 enum { M = 128, N = 768, K = 768, RUNS = 3 };
@@ -38,7 +39,7 @@ static double fma_seconds(enum ls_isa isa)
                            .lda = K,
                            .ldb = K,
                            .ldc = N};
-    ls_fill(&ops, operands, 0x3c, a); /* numbers of ordinary size in each type */
+    memset(a, 0x3c, operands); /* numbers of ordinary size in each type */
     for (int run = 0; run <= RUNS; run++) {
         double begin = ls_now_s();
         if (ls_gemm_run(&ops, &gemm, &ignored) || ls_queue_synchronise(&ops.queue, &ignored))

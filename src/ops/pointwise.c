@@ -235,21 +235,11 @@ void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-bool ls_filled(struct ls_ops *ops, size_t bytes, unsigned char value, const void *buffer)
-{
-    const unsigned char *at = buffer;
-    for (size_t i = 0; i < bytes && !ops->idle; i++)
-        if (at[i] != value)
-            return false;
-    return true;
-}
-
 /* Rows of so many bytes, distances 0: dense ones. */
 struct bytes {
     int64_t rows;
     size_t bytes, from_distance, to_distance;
-    bool fills; /* with value, in the place of what is in from */
-    unsigned char value;
+    bool fills; /* with zeros, in the place of what is in from */
     const void *from;
     void *to;
 };
@@ -274,7 +264,7 @@ static void bytes_operands(const void *arguments, struct ls_operands *out)
 static void dense_part(const struct bytes *e, int64_t begin, int64_t end)
 {
     if (e->fills)
-        memset((char *)e->to + begin, e->value, (size_t)(end - begin));
+        memset((char *)e->to + begin, 0, (size_t)(end - begin));
     else
         memcpy((char *)e->to + begin, (const char *)e->from + begin, (size_t)(end - begin));
 }
@@ -298,17 +288,13 @@ static const struct ops_op bytes_op = OPS_OP(struct bytes, bytes_work, bytes_ope
 
 void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer)
 {
-    ls_fill(ops, bytes, 0, buffer);
-}
-
-void ls_fill(struct ls_ops *ops, size_t bytes, unsigned char value, void *buffer)
-{
-    ops_submit(ops, &bytes_op, &(struct bytes){1, bytes, 0, 0, true, value, NULL, buffer});
+    ops_submit(ops, &bytes_op,
+               &(struct bytes){.rows = 1, .bytes = bytes, .fills = true, .to = buffer});
 }
 
 void ls_copy(struct ls_ops *ops, size_t bytes, const void *from, void *to)
 {
-    ops_submit(ops, &bytes_op, &(struct bytes){1, bytes, 0, 0, false, 0, from, to});
+    ops_submit(ops, &bytes_op, &(struct bytes){1, bytes, 0, 0, false, from, to});
 }
 
 void ls_copy_rows(struct ls_ops *ops, int64_t rows, size_t row_bytes, const void *from,
@@ -317,7 +303,6 @@ void ls_copy_rows(struct ls_ops *ops, int64_t rows, size_t row_bytes, const void
     if (from_distance == row_bytes && to_distance == row_bytes)
         ls_copy(ops, (size_t)rows * row_bytes, from, to);
     else
-        ops_submit(
-            ops, &bytes_op,
-            &(struct bytes){rows, row_bytes, from_distance, to_distance, false, 0, from, to});
+        ops_submit(ops, &bytes_op,
+                   &(struct bytes){rows, row_bytes, from_distance, to_distance, false, from, to});
 }

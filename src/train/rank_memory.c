@@ -9,8 +9,7 @@
 
 /* ---- all buffers ----------------------------------------------------------------------------- */
 
-/* Debug builds always check. */
-static bool memory_checked(const struct ls_config *config)
+bool memory_checked(const struct ls_config *config)
 {
 #ifdef LS_MEMORY_CHECK
     (void)config;

@@ -446,6 +446,8 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
         status = ls_config_ops(&t->config, world, threads, &t->ops, error);
     if (status)
         goto failed;
+    if (memory_checked(config))
+        t->ops.queue.check = &t->check;
     status = memory_open(t, error);
     if (!status && config->log.trace)
         status = trace_open(t, error);

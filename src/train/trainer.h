@@ -3,6 +3,7 @@
 #define TRAIN_TRAINER_H
 
 #include <lockstep/config/inputs.h>
+#include <lockstep/device/check.h>
 #include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel/pipeline.h>
@@ -80,6 +81,8 @@ struct memory_request {
     const struct ls_tp *tp;
     const struct ls_cp *cp;
 };
+/* Whether the trainer's queue checks (memory.check); debug builds always do. */
+bool memory_checked(const struct ls_config *config);
 /* Takes (or measures) all buffers in the order of the plan; memory's tiers are there before. */
 int memory_take(const struct memory_request *request, struct ls_arena *arena,
                 struct train_memory *memory, struct ls_memory_plan *plan, struct ls_error *error);
@@ -158,6 +161,7 @@ struct ls_trainer {
     struct ls_trace *trace;
     struct tensor_digests *digests; /* NULL: not asked for */
     struct ls_queue_watch watch;    /* of ops, where a recording or log.profile wants it */
+    struct ls_check check;          /* of ops, with memory.check */
     struct work_times times;        /* of the step under way, with log.profile */
     double peak_flops;              /* of all ranks of this machine, 0 if not measured */
     char peak_of[256];              /* what was measured; "" if it was given */

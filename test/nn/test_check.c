@@ -4,6 +4,8 @@
 #include "nn/model.h"
 #include "tiny.h"
 
+#include <lockstep/device/check.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@ enum { LAYERS = 3, TOKENS = 16, SEQUENCES = 2, LAYER_COUNT = LAYERS + 2 };
 
 struct checked {
     struct tiny tiny;
+    struct ls_check check;
     unsigned char recompute[LAYER_COUNT];
 };
 
@@ -30,6 +33,8 @@ static void checked_open(struct checked *c, enum ls_arch arch, enum ls_recompute
                                                    .training = true,
                                                    .recompute = c->recompute,
                                                    .check = check});
+    c->check = (struct ls_check){0};
+    c->tiny.ops.queue.check = check ? &c->check : NULL;
 }
 
 /* Forward and backward of a micro-batch; what the first failing layer says. */

@@ -52,8 +52,6 @@ OP(ls_cast_from_half, (ops, LS_F16, N, AT, AT))
 OP(ls_tree_add, (ops, N, AT, AT))
 OP(ls_rank_sum_run, (ops, &(struct ls_rank_sum){LS_RANK_SUM_F32, 3, 3, true, N, {AT, AT, AT}, AT}))
 OP(ls_fill_zero, (ops, N, AT))
-OP(ls_fill, (ops, N, 7, AT))
-OP(ls_filled, (ops, N, 7, AT))
 OP(ls_copy, (ops, N, AT, AT))
 OP(ls_copy_rows, (ops, N, 4, AT, 8, AT, 8))
 OP(ls_embedding_forward, (ops, EMBEDDING, AT))
@@ -142,8 +140,6 @@ const struct every_op every_op[] = {
     ENTRY(ls_tree_add),
     ENTRY(ls_rank_sum_run),
     ENTRY(ls_fill_zero),
-    ENTRY(ls_fill),
-    ENTRY(ls_filled),
     ENTRY(ls_copy),
     ENTRY(ls_copy_rows),
     ENTRY(ls_embedding_forward),

@@ -119,7 +119,6 @@ static const struct {
     {"ls_tree_add", LS_WORK_ADD, LS_F32, N, 1, 1, N, N * 3 * F},
     {"ls_rank_sum_run", LS_WORK_ADD, LS_F32, N, 1, 1, 3 * N, N * 5 * F},
     {"ls_fill_zero", LS_WORK_FILL, LS_U8, N, 1, 1, 0, N},
-    {"ls_fill", LS_WORK_FILL, LS_U8, N, 1, 1, 0, N},
     {"ls_copy", LS_WORK_COPY, LS_U8, N, 1, 1, 0, 2 * N},
     {"ls_copy_rows", LS_WORK_COPY, LS_U8, N, 4, 1, 0, 2 * N * 4},
     {"ls_embedding_forward", LS_WORK_EMBEDDING, LS_F32, 1, N, 1, N, N * 3 * F},
@@ -172,8 +171,8 @@ static const struct {
     {"ls_gemm_run", LS_WORK_PRODUCT, LS_F32, D, D, D, 2 * D *D *D, 3 * D *D *F},
 };
 
-/* Those that tell nothing: two are small, one only checks. And one is made of others. */
-static const char *const quiet[] = {"ls_loss_sum", "ls_iota", "ls_filled"};
+/* Those that tell nothing are small. And one is made of others. */
+static const char *const quiet[] = {"ls_loss_sum", "ls_iota"};
 static const char made_of_others[] = "ls_newton_schulz";
 
 static void check_told(const struct every_op *op, const struct told *told)

@@ -1,17 +1,18 @@
 /* A queue that runs its commands late: when the host waits for them (ls_queue_synchronise). While a
- * step runs, the trainer's memory is open to commands alone: the host that touches it faults, and
- * one that reads a value before it waited has an old one. One rank; included by the one file of
- * such a test (Makefile, LATE). */
+ * step runs, it checks (lockstep/device/check.h): the trainer's memory is open to commands alone,
+ * and the host that touches it before it waited faults. One that reads a value of its own before it
+ * waited has an old one. Included by the one file of such a test (Makefile, LATE). */
 #ifndef TEST_SUPPORT_LATE_QUEUE_H
 #define TEST_SUPPORT_LATE_QUEUE_H
 
 #include "wrapped.h"
 
+#include "train/trainer.h"
+
+#include <lockstep/device/check.h>
 #include <lockstep/device/tier.h>
-#include <lockstep/train.h>
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 static bool late;      /* the test's wishes */
 static bool late_open; /* the memory is, to the host too */
@@ -22,36 +23,25 @@ static _Thread_local struct {
     struct ls_command_list list;
     struct ls_queue *queue; /* of the list */
     struct ls_arena *arena; /* the trainer's: the last that was taken, but for workspaces */
+    struct ls_check check;  /* of queues that have none from the trainer */
     bool in_step, deaf;
     int64_t waits; /* of the host, while commands had not run */
 } late_queue;
 /* Of all ranks: steps, and how often the host waited in one for more than its own words. */
 static _Atomic int64_t late_steps, late_step_waits;
 
-/* Debug builds look at the values of each step of a layer on the host. */
-#ifdef LS_MEMORY_CHECK
-enum { LATE_CHECKED = 1 };
-#else
-enum { LATE_CHECKED = 0 };
-#endif
-
-static inline void late_memory_open(bool open)
-{
-    if (late_queue.in_step && !late_open && !LATE_CHECKED &&
-        mprotect(late_queue.arena->base, late_queue.arena->size,
-                 open ? PROT_READ | PROT_WRITE : PROT_NONE))
-        abort();
-}
-
 static inline int late_run(struct ls_error *error)
 {
+    struct ls_check *check = late_queue.queue ? late_queue.queue->check : NULL;
     int status = LS_OK;
-    late_memory_open(true);
+    if (check)
+        ls_check_run_begin(check);
     for (int64_t i = 0; i < late_queue.list.count && !status; i++) {
         const struct ls_command command = ls_command_list_get(&late_queue.list, i);
         status = ls_command_run(late_queue.queue, &command, error);
     }
-    late_memory_open(false);
+    if (check)
+        ls_check_run_end(check);
     ls_command_list_release(&late_queue.list);
     return status;
 }
@@ -122,11 +112,18 @@ int __wrap_ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report,
                            struct ls_error *error)
 {
     late_hear();
+    struct ls_queue *queue = &t->ops.queue;
+    struct ls_check *theirs = queue->check;
     late_queue.in_step = late;
     late_steps += late;
-    late_memory_open(false);
+    if (late && !late_open) {
+        queue->check = theirs ? theirs : &late_queue.check;
+        ls_check_memory(queue->check, late_queue.arena->base, late_queue.arena->size);
+    }
     int status = __real_ls_trainer_step(t, report, error);
-    late_memory_open(true);
+    if (late && !late_open)
+        ls_check_memory(queue->check, NULL, 0);
+    queue->check = theirs;
     late_queue.in_step = false;
     late_queue.deaf = late_deaf;
     return status;

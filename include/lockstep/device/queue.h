@@ -11,7 +11,8 @@
  * ended. No host waits in between.
  *
  *   struct ls_queue queue = {0};               runs each command where it is submitted
- *   queue.watch = &watch                       who is told of each
+ *   queue.watch = &watch                       who is told of each: records, times, traces
+ *   queue.check = &check                       who finds what commands and host may not touch
  *   ls_submit(&queue, &command, &error)
  *   ls_queue_synchronise(&queue, &error)       the host may read now
  *
@@ -27,6 +28,7 @@ LS_C_BEGIN
 
 struct ls_queue;
 struct ls_command;
+struct ls_check;
 
 /* ---- what a command touches ------------------------------------------------------------------ */
 
@@ -103,6 +105,7 @@ struct ls_queue_watch {
 struct ls_queue {
     const struct ls_queue_watch *watch; /* borrowed; NULL: nobody */
     enum ls_work_pass pass;             /* for who watches */
+    struct ls_check *check;             /* borrowed; NULL: off (lockstep/device/check.h) */
     /* Of a device that is behind the host: keeps the command, whose arguments it copies, and runs
      * it later by ls_command_run; synchronise runs all that were kept. Both or none. */
     int (*submit)(struct ls_queue *queue, const struct ls_command *command, struct ls_error *error);

@@ -72,9 +72,6 @@ void ls_cast_from_half(struct ls_ops *ops, enum ls_dtype half, int64_t count, co
 /* into[i] += from[i]: one node of a sum tree (into is the left child). */
 void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from);
 void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer);
-/* Every byte is value; whether it is (true if ops are idle). For checks. */
-void ls_fill(struct ls_ops *ops, size_t bytes, unsigned char value, void *buffer);
-bool ls_filled(struct ls_ops *ops, size_t bytes, unsigned char value, const void *buffer);
 /* to[bytes] = from[bytes]; they do not overlap. Of 0 bytes either may be NULL. */
 void ls_copy(struct ls_ops *ops, size_t bytes, const void *from, void *to);
 /* The same for `rows` rows of row_bytes each, whose beginnings are *_distance bytes apart. */

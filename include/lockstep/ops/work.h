@@ -2,7 +2,7 @@
  * its arguments by its op. Included by lockstep/ops.h.
  *
  * Ops made of others (Newton-Schulz) are the commands of these. ls_loss_sum and ls_iota, which are
- * small, have no work; ls_filled, which checks, is no command.
+ * small, have no work.
  * The planner records what a rank would compute; a profile measures what it did. */
 #ifndef LOCKSTEP_OPS_WORK_H
 #define LOCKSTEP_OPS_WORK_H
