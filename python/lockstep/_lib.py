@@ -149,22 +149,24 @@ def array_of(name: str, values: Any, dtype: str) -> Array:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """For orders that belong together: Ctrl-C is raised behind the last one; twice, at once."""
+def uninterrupted(first: Callable[[], None] = lambda: None) -> Iterator[List[int]]:
+    """For orders that belong together: Ctrl-C calls `first`, and is raised behind the last one;
+    twice, at once. Gives the list of signals that were heard."""
     before: Any = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
     heard: List[int] = []
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield heard
+        return
 
     def hear(number: int, frame: Any) -> None:
         heard.append(number)
         if len(heard) > 1:
             before(number, frame)
+        first()
 
     signal.signal(signal.SIGINT, hear)
     try:
-        yield
+        yield heard
     finally:
         signal.signal(signal.SIGINT, before)
         if len(heard) == 1:

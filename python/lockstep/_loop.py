@@ -3,13 +3,16 @@ which they take things, their records, their files."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
-from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TypeVar
 
 import numpy as np
 
 from . import _arrays
+from ._lib import uninterrupted
 from .errors import ArgumentError, DataError
 from .training import Run, Step
 
@@ -34,6 +37,17 @@ def trains(run: Any) -> None:
                             "from_pretrained(path) makes one of a model")
 
 
+def recorded(step: Callable[[Any], Recorded]) -> Callable[[Any], Recorded]:
+    """The step of a loop: Ctrl-C from its update on is raised behind its record; twice, at once."""
+    @functools.wraps(step)
+    def method(self: Loop) -> Recorded:
+        with contextlib.ExitStack() as self._held:
+            self._heard = None
+            made = step(self)
+        return made
+    return method
+
+
 class Loop:
     """What all loops have: they iterate, and write what they measured."""
 
@@ -46,7 +60,10 @@ class Loop:
                                 f"log-probabilities; got {type(reference).__name__}")
         self._records = os.path.join(run.out, "rl.jsonl")
         self._begun = -1  # the step of the last gradient
-        self._raised: Optional[BaseException] = None  # by a callback, or Ctrl-C, behind an update
+        self._raised: Optional[BaseException] = None  # by a callback behind an update
+        self._held = contextlib.ExitStack()  # of a step
+        self._heard: Optional[List[int]] = None  # Ctrl-C since its first update
+        self._updated = -1  # the step that the last update began at
         self._forget()
 
     def _reference(self, ids: Any, **temperature: Any) -> Any:
@@ -68,6 +85,10 @@ class Loop:
     def _update(self) -> Step:
         """:meth:`Run.step`. What is raised once the update was made waits for its record."""
         before, self._raised = self.run.step_count, None
+        if self._heard is None:
+            self._heard = self._held.enter_context(
+                uninterrupted(lambda: self.run.stop() if self.run._step == self._updated else None))
+        self._updated = before
         try:
             return self.run.step()
         except BaseException as error:
@@ -75,6 +96,13 @@ class Loop:
                 raise
             self._raised = error
             return self.run._last
+
+    def _updates_of(self, numbers: Iterable[int]) -> Iterator[int]:
+        """These, until the run ends or something waits for the record."""
+        for number in numbers:
+            yield number
+            if self.run.ended or self._raised or self._heard:
+                return
 
     def _numbers(self, name: str, give: Callable[[], Any], count: int) -> Any:
         """So many numbers, float64: what rank 0's function gives, in all processes."""

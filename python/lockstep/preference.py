@@ -22,7 +22,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Un
 import numpy as np
 
 from . import _arrays, _keys
-from ._loop import Loop, order, trains
+from ._loop import Loop, order, recorded, trains
 from .errors import ArgumentError, DataError, IOFailure, LockstepError
 from .training import Run
 
@@ -174,6 +174,7 @@ class DPO(Loop):
                             "with; give these, or a reference")
         return kept["sums"]
 
+    @recorded
     def step(self) -> Preference:
         """A batch of pairs, and its update."""
         begin, run = time.perf_counter(), self.run

@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from . import _arrays
-from ._loop import Loop, order, trains
+from ._loop import Loop, order, recorded, trains
 from .errors import ArgumentError, DataError
 from .training import Run
 
@@ -248,13 +248,14 @@ class GRPO(Loop):
             part["mask"] = part["mask"] & part["ended"][:, None]
         return part
 
+    @recorded
     def step(self) -> Metrics:
         """A batch: rollout, rewards and updates."""
         begin, run = time.perf_counter(), self.run
         first, done = run.step_count // self.steps * self.steps, run.step_count % self.steps
         batch = self._again(first) if done else self._roll(first)
         middle, losses, clipped, log_ratios = time.perf_counter(), [], 0, []
-        for number in range(done, self.steps):
+        for number in self._updates_of(range(done, self.steps)):
             part = self._part(batch, number)
             logp = run.logprobs(part["ids"], **self.temperature) if number else part["old"]
             weights = token_weights(part["mask"], self.normalise, self.max_tokens)
@@ -270,8 +271,6 @@ class GRPO(Loop):
             losses.append(loss.value + (0 if bonus is None else float((bonus * entropies).sum())))
             clipped += loss.clipped.sum()
             log_ratios.append((logp.astype(np.float64) - part["old"])[part["mask"]])
-            if run.ended or self._raised:
-                break
         end, mask, rewards = time.perf_counter(), batch["mask"], batch["rewards"]
         drawn, old, log_ratio = mask.sum(), batch["old"][mask], np.concatenate(log_ratios)
         kl = k3(old, batch["reference"][mask]) if "reference" in batch else np.nan

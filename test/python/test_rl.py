@@ -3,17 +3,19 @@ themselves in other layouts, beside twins that are broken. With torch and transf
 these (test_rl_torch.py)."""
 
 import codecs
+import contextlib
 import json
 import os
 import pathlib
 import runpy
+import signal
 import sys
 
 import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep import preference, rl
+from lockstep import _loop, preference, rl
 from lockstep._loop import order
 from conftest import ALL, ISA, cases
 
@@ -518,6 +520,53 @@ def test_a_batch_whose_update_was_made_has_its_record(start, tmp_path, error):
             loop.step()
         lines = (tmp_path / "run" / "rl.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 3, 4] and taken == [4]
+
+
+@pytest.mark.parametrize("kind", [rl.GRPO, preference.DPO])
+def test_an_interrupt_at_any_line_behind_an_update_leaves_its_record(start, tmp_path, kind,
+                                                                     monkeypatch):
+    """Of the loops; test_run.py has the lines below them."""
+    files = {_loop.__file__, rl.__file__, preference.__file__}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupted_at(n, loop):
+        left, first = [n], loop.run.step_count
+
+        def trace(frame, event, argument):
+            if frame.f_code.co_filename not in files:
+                return None
+            if event == "line" and loop.run._step > first:
+                left[0] -= 1
+                if not left[0]:
+                    signal.raise_signal(signal.SIGINT)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            loop.step()
+            return False
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+
+    def records():
+        lines = (tmp_path / "run" / "rl.jsonl").read_text().splitlines()
+        return [json.loads(line)["step"] for line in lines]
+
+    try:
+        with opened(start, tmp_path / "run", {}, **{"train.steps": 1000}) as run:
+            loop = grpo(run, updates=2) if kind is rl.GRPO else preference.DPO(run, PAIRS)
+            n = 1
+            while interrupted_at(n, loop):
+                assert records()[-1] == run.step_count and not run.ended
+                n += 1 if ALL else 11
+            assert n > 20 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert sorted(set(records())) == records()
+            monkeypatch.setattr(_loop, "uninterrupted", lambda _: contextlib.nullcontext([]))
+            assert interrupted_at(3, loop) and records()[-1] < run.step_count  # the twin
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Fixed(rl.GRPO):
