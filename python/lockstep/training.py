@@ -251,6 +251,7 @@ class _Opened:
             "scaled": scaled}
         wanted = ("ids", "lengths", "logprobs", "prompt_lengths")
         with session.refusing("generate"):
+            _arrays.whole("n", n, 1, 2**31 - 1)
             arrays = self._prompts(prompts, options)
             if stop:
                 options["stop"] = _arrays.texts("stop", stop)

@@ -487,7 +487,7 @@ def test_values_that_are_none_are_named(recipe, value, text):
     (lambda run: run.generate(["a", [1]]), r"prompts.1. is \[1\]: expected a text"),
     (lambda run: run.generate([{"prompt": "a"}]), "prompts.0.: got dict: expected a list of token"),
     (lambda run: run.generate("a", max_tokens=0), "max_tokens: expected a whole number from 1"),
-    (lambda run: run.generate("a", 0), "samples: expected a whole number from 1"),
+    (lambda run: run.generate("a", 0), "n is 0: expected a whole number from 1"),
     (lambda run: run.generate("a", temperature=-1), "temperature: expected 0 or more"),
     (lambda run: run.write(5), "prompts: got int: expected a list"),
     (lambda run: run.score(None), "requests: got NoneType: expected a list"),
