@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HINT_ENTRIES_MAX = 10000, READ_BYTES_MIN = 1 << 16 };
+enum { HINT_ENTRIES_MAX = 10000, READ_BYTES_MIN = 1 << 16, DEVICE_BYTES_MAX = 1 << 20 };
 
 /* ---- a name that is not there ---------------------------------------------------------------- */
 
@@ -218,6 +218,14 @@ static int read_to_end(int fd, const char *path, size_t limit, int code, char **
     }
 }
 
+/* No file that is read whole is a device; the most that one such as /dev/zero is read. */
+static size_t limit_of(int fd, size_t limit)
+{
+    struct stat status;
+    bool device = fstat(fd, &status) == 0 && S_ISCHR(status.st_mode);
+    return device && limit > DEVICE_BYTES_MAX ? DEVICE_BYTES_MAX : limit;
+}
+
 int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *bytes,
                  struct ls_error *error)
 {
@@ -231,7 +239,7 @@ int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *
     if (size > (int64_t)limit)
         status = too_large(path, size, limit, code, error);
     else
-        status = read_to_end(fd, path, limit, code, text, bytes, error);
+        status = read_to_end(fd, path, limit_of(fd, limit), code, text, bytes, error);
     close(fd);
     if (status) {
         free(*text);

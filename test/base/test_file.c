@@ -425,6 +425,7 @@ CASE_WITH(test_files_are_read_within_bounds, scratch_setup, scratch_teardown)
             expect_unread(path, sizes[i] - 1, LS_EDATA, "bytes: expected at most");
     }
     expect_unread("/dev/zero", 1000, LS_EDATA, "does not end: expected at most 1000 bytes");
+    expect_unread("/dev/zero", (size_t)1 << 30, LS_EDATA, "expected at most 1048576 bytes");
     expect_unread("/dev/urandom", 1 << 20, LS_EDATA, "expected at most 1048576 bytes");
     expect_unread(*state, 1000, LS_EDATA, "a folder: expected a regular file");
     expect_unread("/proc/self/maps", 100, LS_EDATA, "expected at most 100 bytes");
