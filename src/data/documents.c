@@ -21,7 +21,7 @@ struct batch {
     char *results;
     int count;
 };
-struct run {
+struct document_run {
     const struct data_documents *config;
     size_t result_bytes;  /* aligned */
     int64_t read;         /* documents */
@@ -31,7 +31,7 @@ struct run {
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Bytes that are no UTF-8 become U+FFFD, each. */
-static int make_utf8(struct run *run, struct ls_text *text, struct ls_error *error)
+static int make_utf8(struct document_run *run, struct ls_text *text, struct ls_error *error)
 {
     const unsigned char *bytes = (const unsigned char *)text->bytes;
     size_t at = data_utf8_valid(bytes, text->count);
@@ -51,7 +51,7 @@ static int make_utf8(struct run *run, struct ls_text *text, struct ls_error *err
 }
 
 /* The next document; *found is false at the end. */
-static int read_document(struct run *run, struct data_document *document, bool *found,
+static int read_document(struct document_run *run, struct data_document *document, bool *found,
                          struct ls_error *error)
 {
     struct data_corpus *corpus = run->config->corpus;
@@ -78,7 +78,7 @@ static int read_document(struct run *run, struct data_document *document, bool *
     return status || line->count > 0 ? status : make_utf8(run, &document->text, error);
 }
 
-static int batch_init(const struct run *run, struct batch *batch, struct ls_error *error)
+static int batch_init(const struct document_run *run, struct batch *batch, struct ls_error *error)
 {
     if (batch->results)
         return LS_OK;
@@ -100,7 +100,7 @@ static void batch_release(void *job)
 
 static int fill_batch(void *user, void *job, bool *last, struct ls_error *error)
 {
-    struct run *run = user;
+    struct document_run *run = user;
     struct batch *batch = job;
     size_t bytes = 0;
     int status = batch_init(run, batch, error);
@@ -125,7 +125,7 @@ static int fill_batch(void *user, void *job, bool *last, struct ls_error *error)
 
 static int work_batch(void *user, int worker, void *job, struct ls_error *error)
 {
-    const struct run *run = user;
+    const struct document_run *run = user;
     struct batch *batch = job;
     int status = LS_OK;
     for (int i = 0; i < batch->count && run->config->work && !status; i++)
@@ -135,7 +135,7 @@ static int work_batch(void *user, int worker, void *job, struct ls_error *error)
 
 static int take_batch(void *user, void *job, struct ls_error *error)
 {
-    const struct run *run = user;
+    const struct document_run *run = user;
     const struct batch *batch = job;
     int status = LS_OK;
     for (int i = 0; i < batch->count && !status; i++)
@@ -147,7 +147,7 @@ static int take_batch(void *user, void *job, struct ls_error *error)
 
 int data_documents_run(const struct data_documents *config, struct ls_error *error)
 {
-    struct run run = {.config = config};
+    struct document_run run = {.config = config};
     run.result_bytes = (size_t)ls_round_up((int64_t)config->result_bytes + 1, 16);
     int status = data_work_run(&(struct data_work){.job_bytes = sizeof(struct batch),
                                                    .workers = config->workers,

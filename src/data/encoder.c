@@ -69,15 +69,15 @@ struct flow {
     struct ls_error *error;
 };
 /* Where a part of it is. */
-struct place {
+struct part_place {
     size_t first; /* bytes at its beginning, made of the text's first character */
     bool begins;  /* prefixes are put before it */
 };
 
 /* The part from byte `at` of one on. */
-static struct place place_from(struct place place, size_t at)
+static struct part_place place_from(struct part_place place, size_t at)
 {
-    return (struct place){place.first > at ? place.first - at : 0, place.begins || at > 0};
+    return (struct part_place){place.first > at ? place.first - at : 0, place.begins || at > 0};
 }
 
 static int put_id(const struct flow *flow, int32_t id)
@@ -121,11 +121,11 @@ static int encode_piece(const struct flow *flow, struct data_string text)
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
 
 static int pre_tokenize(const struct flow *flow, int step, struct data_string text,
-                        struct place place);
+                        struct part_place place);
 
 /* A piece [begin, end) of text goes on to the next step. */
 static int go_on(const struct flow *flow, int step, struct data_string text,
-                 struct data_range piece, struct place place)
+                 struct data_range piece, struct part_place place)
 {
     if (piece.end <= piece.begin)
         return LS_OK;
@@ -141,7 +141,7 @@ struct joining {
 };
 
 /* The next part of a text: a match, or what lies between matches. */
-static int join(const struct flow *flow, int step, struct data_string text, struct place place,
+static int join(const struct flow *flow, int step, struct data_string text, struct part_place place,
                 struct joining *j, struct data_range part, bool match)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
@@ -194,7 +194,8 @@ static int split_all(const struct flow *flow, int step, struct data_string text)
     return status;
 }
 
-static int split(const struct flow *flow, int step, struct data_string text, struct place place)
+static int split(const struct flow *flow, int step, struct data_string text,
+                 struct part_place place)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
     struct joining joining = {0};
@@ -216,7 +217,7 @@ static int split(const struct flow *flow, int step, struct data_string text, str
 
 /* Spaces become meta spaces, and one may be put in front. */
 static int meta_spaces(const struct flow *flow, int step, struct data_string text,
-                       struct place place)
+                       struct part_place place)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
     struct ls_text *out = &flow->encoder->spaced[step];
@@ -250,7 +251,7 @@ static int meta_spaces(const struct flow *flow, int step, struct data_string tex
 }
 
 static int prefix_space(const struct flow *flow, int step, struct data_string text,
-                        struct place place)
+                        struct part_place place)
 {
     struct ls_text *out = &flow->encoder->spaced[step];
     if (text.bytes[0] == ' ' || !place.begins)
@@ -268,7 +269,7 @@ static int prefix_space(const struct flow *flow, int step, struct data_string te
 
 /* text[>= 1 byte] through the steps from `step` on. */
 static int pre_tokenize(const struct flow *flow, int step, struct data_string text,
-                        struct place place)
+                        struct part_place place)
 {
     if (step == flow->tokenizer->pre_count)
         return encode_piece(flow, text);
@@ -285,10 +286,10 @@ static int pre_tokenize(const struct flow *flow, int step, struct data_string te
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
 /* What becomes of text between the tokens of a set. */
-typedef int between(const struct flow *flow, struct data_string text, struct place place);
+typedef int between(const struct flow *flow, struct data_string text, struct part_place place);
 
 static int part_by(const struct flow *flow, const struct data_added_set *set,
-                   struct data_string text, struct place place, between *go)
+                   struct data_string text, struct part_place place, between *go)
 {
     struct data_added_cursor cursor = {0};
     size_t at = 0;
@@ -307,12 +308,13 @@ static int part_by(const struct flow *flow, const struct data_added_set *set,
     return status;
 }
 
-static int encode_normalized(const struct flow *flow, struct data_string text, struct place place)
+static int encode_normalized(const struct flow *flow, struct data_string text,
+                             struct part_place place)
 {
     return pre_tokenize(flow, 0, text, place);
 }
 
-static int encode_part(const struct flow *flow, struct data_string text, struct place place)
+static int encode_part(const struct flow *flow, struct data_string text, struct part_place place)
 {
     int status = data_normalize(&flow->tokenizer->normalizers, &flow->encoder->normal, text,
                                 place.begins, &text, &place.first, flow->error);
@@ -354,7 +356,7 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
             data_utf8_decode(at, &length);
         if (valid)
             status = part_by(&flow, &tokenizer->added.raw, (struct data_string){at, valid},
-                             (struct place){first ? length : 0, first}, encode_part);
+                             (struct part_place){first ? length : 0, first}, encode_part);
         at += valid;
         if (at < end && !status)
             status = data_bpe_encode_byte(&tokenizer->bpe, &encoder->scratch, *at++, out, error);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* Where a piece begins: a token of a document. */
-struct place {
+struct pack_place {
     int64_t document, token;
 };
 /* The packing of one store of the stream. */
@@ -24,7 +24,7 @@ struct data_packing {
     int64_t tokens; /* T */
     int64_t *ends;  /* of documents, in the stream */
     int64_t documents, room;
-    struct place *samples;
+    struct pack_place *samples;
     int64_t count, samples_room;
     struct packed *packed; /* instead of documents and samples */
     int64_t packed_count, packed_room;
@@ -36,7 +36,7 @@ struct piece {
 
 /* The piece at `at` of a sample in which `used` places are taken; false: it does not fit, or there
  * is none. at moves behind it, and in any case over documents without a target. */
-static bool piece_next(const struct data_packing *p, struct place *at, int64_t used,
+static bool piece_next(const struct data_packing *p, struct pack_place *at, int64_t used,
                        struct piece *out)
 {
     while (at->document < p->documents && p->ends[at->document] - 1 - at->token <= 0)
@@ -53,10 +53,10 @@ static bool piece_next(const struct data_packing *p, struct place *at, int64_t u
 
 static int samples_find(struct data_packing *p, struct ls_error *error)
 {
-    struct place at = {0, 0};
+    struct pack_place at = {0, 0};
     struct piece piece;
     for (;;) {
-        struct place begin = at;
+        struct pack_place begin = at;
         int64_t used = 0;
         for (; piece_next(p, &at, used, &piece); used += piece.count)
             if (used == 0)
@@ -138,7 +138,7 @@ int64_t data_packing_samples(const struct data_packing *p)
 struct walk {
     const struct data_packing *packing; /* NULL: of the stream */
     int64_t tokens;                     /* T */
-    struct place at;
+    struct pack_place at;
     const struct packed *packed; /* of the file that it is in: */
     int64_t piece, end;
     int64_t used; /* places that its pieces take so far */

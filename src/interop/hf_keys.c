@@ -69,7 +69,7 @@ static const struct ls_hf_key common[] = {
 
 /* The rows that count for a family, one after the other: its own, then those of all whose name or
  * key none of its own has. Begin with {0}. */
-struct rows {
+struct key_rows {
     const struct ls_hf_key *own, *next;
     bool all;
 };
@@ -83,7 +83,7 @@ static bool own_has(const struct ls_hf_key *own, const struct ls_hf_key *row)
     return false;
 }
 
-static const struct ls_hf_key *rows_next(struct rows *rows, enum ls_arch arch)
+static const struct ls_hf_key *rows_next(struct key_rows *rows, enum ls_arch arch)
 {
     if (!rows->own)
         rows->own = rows->next = ls_family_of(arch)->hf.keys;
@@ -396,7 +396,7 @@ static int row_import(struct interop_keys *keys, const struct ls_hf_key *row)
 
 int interop_keys_import(struct interop_keys *keys)
 {
-    struct rows rows = {0};
+    struct key_rows rows = {0};
     const struct ls_hf_key *row;
     int status = architecture_check(keys);
     if (!status)
@@ -410,7 +410,7 @@ int interop_keys_import(struct interop_keys *keys)
 
 static bool is_known(enum ls_arch arch, const char *name)
 {
-    struct rows rows = {0};
+    struct key_rows rows = {0};
     const struct ls_hf_key *row;
     while ((row = rows_next(&rows, arch)))
         if (ls_word_among(row->name, name))
@@ -544,7 +544,7 @@ int interop_keys_export(const struct ls_config *config, json_t *description, str
 {
     enum ls_arch arch = config->model.arch;
     const struct ls_family_hf *hf = &ls_family_of(arch)->hf;
-    struct rows rows = {0};
+    struct key_rows rows = {0};
     const struct ls_hf_key *row;
     if (!hf->model_type)
         return ls_error_set(error, LS_ECONFIG, "model.arch = %s: Hugging Face has no such family",
