@@ -352,7 +352,27 @@ def guard_of(header):
     return re.sub(r"\W", "_", re.sub(r"^(?:include|src)/", "", header)).upper()
 
 
+# Words that mean one thing each (doc/glossary.md): a struct of that name alone is one struct.
+ONE_THING = ("place", "run", "rows", "plan")
+
+
+def check_one_thing(tidy):
+    for word in ONE_THING:
+        if not re.search(rf"\*\*{word}\*\*", tidy.read("doc/glossary.md")):
+            tidy.find("doc/glossary.md", 1, f"does not say what {word} means")
+        found = [
+            (path, text.count("\n", 0, match.start()) + 1)
+            for path in tidy.files
+            if path.endswith(CODE) and not path.startswith("test/")
+            for text in [tidy.read(path)]
+            for match in re.finditer(rf"^struct {word} \{{$", text, re.MULTILINE)
+        ]
+        for path, number in found[1:]:
+            tidy.find(path, number, f"struct {word} is in {found[0][0]}: this is another thing")
+
+
 def check_words(tidy):
+    check_one_thing(tidy)
     for path in (f for f in tidy.files if f.endswith(CODE)):
         text = tidy.read(path)
         guard = re.search(r"^#ifndef (\w+)\n#define \1$", text, re.MULTILINE)

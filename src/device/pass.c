@@ -21,7 +21,7 @@ struct set {
     struct ls_transfer read[LS_PASS_LANES], write[LS_PASS_LANES];
 };
 
-struct run {
+struct pass_state {
     const struct ls_pass *pass;
     const struct ls_pass_work *work;
     struct set sets[LS_PASS_SETS];
@@ -40,7 +40,7 @@ static int transfers_wait(struct ls_transfer transfers[LS_PASS_LANES], struct ls
 }
 
 /* Starts to read the next window into the set that was written longest ago. */
-static int window_begin(struct run *run, struct ls_error *error)
+static int window_begin(struct pass_state *run, struct ls_error *error)
 {
     int place = (int)(run->begun % LS_PASS_SETS);
     struct set *set = &run->sets[place];
@@ -77,7 +77,7 @@ static int window_write(struct set *set, struct ls_error *error)
     return status;
 }
 
-static int window_work(struct run *run, struct set *set, struct ls_error *error)
+static int window_work(struct pass_state *run, struct set *set, struct ls_error *error)
 {
     int status = transfers_wait(set->read, error);
     if (!status)
@@ -87,7 +87,7 @@ static int window_work(struct run *run, struct set *set, struct ls_error *error)
 
 int ls_pass_run(const struct ls_pass *pass, const struct ls_pass_work *work, struct ls_error *error)
 {
-    struct run run = {.pass = pass, .work = work};
+    struct pass_state run = {.pass = pass, .work = work};
     int status = LS_OK;
     for (int64_t done = 0; !status; done++) {
         while (!status && !run.ended && run.begun < done + LS_PASS_SETS - 1)

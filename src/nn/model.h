@@ -68,13 +68,13 @@ void parts_tree(struct ls_ops *ops, float *parts, int64_t count, int64_t element
 
 /* A piece of [first, first + count) whose tokens follow each other, all of one document. Start from
  * {0}. */
-struct run {
+struct token_run {
     int64_t row, count;      /* relative to first */
     int64_t sequence, token; /* of its first row; of the micro-batch, of the sequence */
     int64_t position;        /* in its document */
 };
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
-               struct run *run);
+               struct token_run *run);
 
 /* ---- vectors.c: gradients of vectors, of which ranks hold parts ------------------------------ */
 

@@ -472,16 +472,16 @@ struct ls_places ls_param_places(const struct ls_param *param, int64_t first)
 
 /* Element i of the part held, row-major, as the piece of one row that begins there: where it lies
  * in the whole parameter, and how many elements of [i, end) follow in the same row. */
-struct run {
+struct row_piece {
     int64_t row, index, count;
 };
 
-static struct run run_at(const struct ls_param *param, int64_t i, int64_t end)
+static struct row_piece run_at(const struct ls_param *param, int64_t i, int64_t end)
 {
     struct ls_places places = ls_param_places(param, i);
-    return (struct run){.row = param->first_row + i / param->cols,
-                        .index = ls_place(&places, 0),
-                        .count = ls_min(param->cols - i % param->cols, end - i)};
+    return (struct row_piece){.row = param->first_row + i / param->cols,
+                              .index = ls_place(&places, 0),
+                              .count = ls_min(param->cols - i % param->cols, end - i)};
 }
 
 void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops, int64_t first,
@@ -496,7 +496,7 @@ void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *o
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         int64_t begin = ls_max((first_row + r) * param->cols, first);
-        struct run run = run_at(param, begin, end);
+        struct row_piece run = run_at(param, begin, end);
         float *row = values + (begin - first);
         if (param->init == LS_INIT_NORMAL && run.row < param->live_rows)
             ls_normal_fill(key, run.index, run.count, 0, param->init_std, row);
@@ -506,7 +506,7 @@ void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *o
     }
 }
 
-static void digest_run(const char *name, const struct run *run, enum ls_dtype dtype,
+static void digest_run(const char *name, const struct row_piece *run, enum ls_dtype dtype,
                        const void *values, struct ls_digest *digest)
 {
     enum { PIECE = 512 };
@@ -536,7 +536,7 @@ void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const cha
 #pragma omp parallel for num_threads(team) schedule(static) reduction(+ : low, high)
     for (int64_t r = 0; r < rows; r++) {
         int64_t begin = ls_max((first_row + r) * param->cols, first);
-        struct run run = run_at(param, begin, end);
+        struct row_piece run = run_at(param, begin, end);
         struct ls_digest part = {0, 0};
         digest_run(name, &run, dtype,
                    (const char *)values + (size_t)(begin - first) * ls_dtype_bytes(dtype), &part);

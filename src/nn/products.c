@@ -175,7 +175,7 @@ const void *model_dropout(const struct layer_run *run, const char *place, const 
                                  .p = model->config.dropout,
                                  .channels = model->config.channels};
     size_t bytes = (size_t)model->config.channels * model_act_bytes(model);
-    for (struct run piece = {0}; rows_next(model, rows, rows->first, rows->count, &piece);) {
+    for (struct token_run piece = {0}; rows_next(model, rows, rows->first, rows->count, &piece);) {
         dropout.rows = piece.count;
         dropout.first_row = (batch->first_sequence + piece.sequence) * batch->tokens + piece.token;
         size_t at = (size_t)piece.row * bytes;

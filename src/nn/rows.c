@@ -38,7 +38,7 @@ struct ls_token_sum rows_sum(const struct rows *rows, enum ls_onto onto)
 }
 
 /* The run ends with its document. */
-static void document_cut(const struct rows *rows, struct run *run)
+static void document_cut(const struct rows *rows, struct token_run *run)
 {
     run->position = run->token;
     if (!rows->starts)
@@ -53,7 +53,7 @@ static void document_cut(const struct rows *rows, struct run *run)
 
 /* In a decoder pieces are those of its runs. */
 static void decoded_piece(const struct decoding *decoding, int64_t row, int64_t most,
-                          struct run *piece)
+                          struct token_run *piece)
 {
     int i = 0;
     while (row >= decoding->runs[i].row + decoding->runs[i].count)
@@ -65,7 +65,7 @@ static void decoded_piece(const struct decoding *decoding, int64_t row, int64_t 
 }
 
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
-               struct run *run)
+               struct token_run *run)
 {
     run->row += run->count;
     if (run->row >= count)

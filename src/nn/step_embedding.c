@@ -26,7 +26,7 @@ static void whole_forward(const struct layer_run *run, const struct bound_step *
 {
     const struct ls_model *model = run->model;
     size_t bytes = (size_t)model->config.channels * model_act_bytes(model);
-    for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
+    for (struct token_run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
         struct ls_embedding embedding =
             embedding_of(model, s, run->batch->ids + piece.row, piece.count, piece.position);
         ls_embedding_forward(run->ops, &embedding, (char *)out + (size_t)piece.row * bytes);
@@ -45,7 +45,7 @@ static int share_forward(const struct layer_run *run, const struct bound_step *s
     ls_embedding_gather(run->ops, &all, scratch->partial);
     int status = ls_tp_reduce(&model->tp, rows->all, channels, scratch, run->error);
     size_t bytes = (size_t)channels * model_act_bytes(model);
-    for (struct run piece = {0}; !status && rows_next(model, rows, first, count, &piece);) {
+    for (struct token_run piece = {0}; !status && rows_next(model, rows, first, count, &piece);) {
         struct ls_embedding own = embedding_of(model, s, NULL, piece.count, piece.position);
         ls_embedding_finish(run->ops, &own, scratch->sum + piece.row * channels,
                             (char *)out + (size_t)piece.row * bytes);
@@ -148,7 +148,7 @@ static void documents_backward(const struct layer_run *run, const struct bound_s
                                      .channels = model->config.channels,
                                      .ids = b->positions,
                                      .vocabulary = s->bias->rows};
-    for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);)
+    for (struct token_run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);)
         ls_iota(run->ops, piece.count, (int32_t)piece.position, b->positions + piece.row);
     ls_embedding_backward(run->ops, &embedding, dy, &sum, b->scratch, run_gradient(run, s->bias));
 }

@@ -22,7 +22,7 @@ static void rotate(const struct layer_run *run, void *qkv, bool backward)
         return;
     struct ls_rope rope = rope_of(run);
     size_t bytes = (size_t)rope.ld * model_act_bytes(model);
-    for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
+    for (struct token_run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
         rope.rows = rope.tokens = piece.count;
         rope.first_position = piece.position;
         ls_rope_apply(run->ops, model->numerics.act, &rope, (char *)qkv + (size_t)piece.row * bytes,

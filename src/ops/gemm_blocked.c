@@ -70,13 +70,13 @@ struct worker {
 };
 
 /* A run of k that was packed and is worked on: steps [step, step_end). */
-struct run {
+struct k_run {
     int64_t step, step_end;
 };
 
 /* ---- packing -------------------------------------------------------------------------------- */
 
-static int64_t run_bytes(const struct plan *plan, struct run run)
+static int64_t run_bytes(const struct plan *plan, struct k_run run)
 {
     return (run.step_end - run.step) * plan->kernel->block_bytes;
 }
@@ -115,7 +115,7 @@ static void pack_blocks(const struct plan *plan, struct gemm_form form, int64_t 
  * memory lie along the panels, all panels take a step before any takes the next, so that memory is
  * read in long rows. */
 static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64_t panel_end,
-                        struct run run, unsigned char *to)
+                        struct k_run run, unsigned char *to)
 {
     const struct ls_gemm *gemm = plan->gemm;
     struct gemm_form form = {.is_b = is_b,
@@ -156,14 +156,14 @@ static int64_t even_piece(int64_t limit, int64_t most)
 }
 
 /* The chunk that starts at `step` of a run: part of a tile, or several whole ones. */
-static struct run chunk_at(const struct plan *plan, struct run run, int64_t step)
+static struct k_run chunk_at(const struct plan *plan, struct k_run run, int64_t step)
 {
     int64_t tile = plan->tile_steps, most = plan->kernel->chunk_bytes / plan->kernel->block_bytes;
     if (tile <= most)
-        return (struct run){step, ls_min(step + most / tile * tile, run.step_end)};
+        return (struct k_run){step, ls_min(step + most / tile * tile, run.step_end)};
     int64_t tile_end = (step / tile + 1) * tile;
-    return (struct run){step,
-                        ls_min(ls_min(step + even_piece(tile, most), tile_end), run.step_end)};
+    return (struct k_run){step,
+                          ls_min(ls_min(step + even_piece(tile, most), tile_end), run.step_end)};
 }
 
 /* One block of C, and where its sums rest. */
@@ -185,7 +185,7 @@ static void block_read(const struct ls_gemm *gemm, const struct block *block, fl
 
 /* One block of C through steps of one tile: on with its chain and, where the tile ends, on to the
  * stack. */
-static void block_steps(const struct plan *plan, const struct block *block, struct run steps,
+static void block_steps(const struct plan *plan, const struct block *block, struct k_run steps,
                         const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
 {
     int64_t tile = steps.step / plan->tile_steps;
@@ -212,12 +212,12 @@ static void block_steps(const struct plan *plan, const struct block *block, stru
         plan->finish->merge(block->chain, top, merges);
 }
 
-static void block_chunk(const struct plan *plan, const struct block *block, struct run chunk,
+static void block_chunk(const struct plan *plan, const struct block *block, struct k_run chunk,
                         const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
 {
     for (int64_t step = chunk.step; step < chunk.step_end;) {
         int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
-        struct run steps = {step, ls_min(tile_end, chunk.step_end)};
+        struct k_run steps = {step, ls_min(tile_end, chunk.step_end)};
         block_steps(plan, block, steps, a, b, ahead);
         a += run_bytes(plan, steps);
         b += run_bytes(plan, steps);
@@ -230,7 +230,7 @@ static void block_chunk(const struct plan *plan, const struct block *block, stru
  * through a run of k. While a chunk of B is used by one row panel after the other, the next is
  * fetched, a part each time (past the last panel there is more workspace). */
 static void panel_product(const struct worker *worker, int64_t row, int64_t row_end,
-                          int64_t column_panel, int64_t index, struct run run,
+                          int64_t column_panel, int64_t index, struct k_run run,
                           const unsigned char *b)
 {
     const struct plan *plan = worker->plan;
@@ -239,7 +239,7 @@ static void panel_product(const struct worker *worker, int64_t row, int64_t row_
     int64_t chain = index % plan->chains * plan->block_rows;
     int64_t tree = index % plan->trees * plan->block_rows;
     for (int64_t step = run.step; step < run.step_end;) {
-        struct run chunk = chunk_at(plan, run, step);
+        struct k_run chunk = chunk_at(plan, run, step);
         int64_t bytes = run_bytes(plan, chunk), lines = bytes / 64;
         for (int64_t i = 0; i < rows; i++, a += bytes) {
             int64_t from = lines * i / rows, to = lines * (i + 1) / rows;
@@ -263,7 +263,7 @@ static void wait_for_all(const struct worker *worker)
 
 /* Packs columns [column, column_end), all threads together; all is there on return. */
 static void pack_b_together(const struct worker *worker, int64_t column, int64_t column_end,
-                            struct run run)
+                            struct k_run run)
 {
     wait_for_all(worker);
     if (worker->index == 0)
@@ -282,11 +282,11 @@ static void pack_b_together(const struct worker *worker, int64_t column, int64_t
 }
 
 /* A in the order in which panel_product reads it: chunk by chunk, in a chunk row by row. */
-static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_end, struct run run)
+static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_end, struct k_run run)
 {
     unsigned char *to = worker->a;
     for (int64_t step = run.step; step < run.step_end;) {
-        struct run chunk = chunk_at(worker->plan, run, step);
+        struct k_run chunk = chunk_at(worker->plan, run, step);
         pack_panels(worker->plan, false, row, row_end, chunk, to);
         to += (row_end - row) * run_bytes(worker->plan, chunk);
         step = chunk.step_end;
@@ -296,13 +296,13 @@ static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_en
 /* Row block `block` and columns [column, column_end) of C, as far as B is packed. `slot` says where
  * the block's sums rest. */
 static void block_product(const struct worker *worker, int64_t block, int64_t slot, int64_t column,
-                          int64_t column_end, struct run packed, bool a_is_packed)
+                          int64_t column_end, struct k_run packed, bool a_is_packed)
 {
     const struct plan *plan = worker->plan;
     int64_t row = ls_min(block * plan->block_rows, plan->row_panels);
     int64_t row_end = ls_min(row + plan->block_rows, plan->row_panels);
     for (int64_t step = packed.step; step < packed.step_end; step += plan->run_steps) {
-        struct run run = {step, ls_min(step + plan->run_steps, packed.step_end)};
+        struct k_run run = {step, ls_min(step + plan->run_steps, packed.step_end)};
         const unsigned char *b = worker->b + (step - packed.step) * plan->kernel->block_bytes;
         if (!a_is_packed)
             pack_a_rows(worker, row, row_end, run);
@@ -316,7 +316,7 @@ static void work_on_all(const struct worker *worker, int64_t column, int64_t col
                         int64_t *packed_block)
 {
     const struct plan *plan = worker->plan;
-    struct run all = {0, plan->steps};
+    struct k_run all = {0, plan->steps};
     pack_b_together(worker, column, column_end, all);
     for (;;) {
         int64_t block = atomic_fetch_add(&worker->team->next_rows, 1);
@@ -336,7 +336,7 @@ static void work_by_runs(const struct worker *worker, int64_t column, int64_t co
     int64_t turns = turns_of(plan, worker->threads);
     for (int64_t turn = 0; turn < turns; turn += plan->slots)
         for (int64_t step = 0; step < plan->steps; step += plan->b_steps) {
-            struct run packed = {step, ls_min(step + plan->b_steps, plan->steps)};
+            struct k_run packed = {step, ls_min(step + plan->b_steps, plan->steps)};
             pack_b_together(worker, column, column_end, packed);
             for (int64_t slot = 0; slot < plan->slots; slot++)
                 block_product(worker, (turn + slot) * worker->threads + worker->index, slot, column,

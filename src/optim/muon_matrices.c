@@ -225,12 +225,12 @@ static int result_turn(struct ls_muon *muon, int round, int s, struct ls_error *
 /* ---- a matrix that this rank owns ------------------------------------------------------------ */
 
 /* Runs of a part that are as long and lie at one distance: rows of both matrices. */
-struct rows {
+struct equal_runs {
     struct ls_run first, last;
     int64_t count, whole_distance, part_distance;
 };
 
-static bool rows_add(struct rows *rows, const struct ls_run *run)
+static bool rows_add(struct equal_runs *rows, const struct ls_run *run)
 {
     int64_t whole = run->global - rows->last.global, part = run->local - rows->last.local;
     if (rows->count == 0)
@@ -246,7 +246,7 @@ static bool rows_add(struct rows *rows, const struct ls_run *run)
     return true;
 }
 
-static void rows_copy(struct ls_ops *ops, const struct rows *rows, float *whole, float *part,
+static void rows_copy(struct ls_ops *ops, const struct equal_runs *rows, float *whole, float *part,
                       bool into)
 {
     enum { SIZE = sizeof(float) };
@@ -265,7 +265,7 @@ static void parts_move(const struct ls_muon *muon, struct ls_ops *ops,
     for (int rank = 0; rank < muon->owners.ranks; rank++) {
         struct ls_runs runs;
         struct ls_run run;
-        struct rows rows = {0};
+        struct equal_runs rows = {0};
         if (!is_source(matrix, rank))
             continue;
         float *part = rank == muon->rank ? own : parts + offsets_of(muon, matrix)[rank];
@@ -274,7 +274,7 @@ static void parts_move(const struct ls_muon *muon, struct ls_ops *ops,
             if (rows_add(&rows, &run))
                 continue;
             rows_copy(ops, &rows, whole, part, into);
-            rows = (struct rows){0};
+            rows = (struct equal_runs){0};
             rows_add(&rows, &run);
         }
         rows_copy(ops, &rows, whole, part, into);

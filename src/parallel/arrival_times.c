@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-struct place {
+struct arrival_time {
     int64_t time;
     int worker;
 };
@@ -36,7 +36,7 @@ static int64_t pushes_of(const struct ls_arrivals *a, int worker, int64_t time)
     return ls_min(time / own, a->rule.bound + 1 + (time - own) / a->slowest);
 }
 
-static int64_t pushes_up_to(const struct ls_arrivals *a, struct place place)
+static int64_t pushes_up_to(const struct ls_arrivals *a, struct arrival_time place)
 {
     int64_t sum = 0;
     for (int w = 0; w < a->rule.workers; w++)
@@ -44,23 +44,23 @@ static int64_t pushes_up_to(const struct ls_arrivals *a, struct place place)
     return sum;
 }
 
-static struct place place_of(const struct ls_arrivals *a, int64_t event)
+static struct arrival_time place_of(const struct ls_arrivals *a, int64_t event)
 {
     const int last = a->rule.workers - 1;
     int64_t low = 1,
             high = (event + 1) * (a->rule.bound == LS_BOUND_FREE ? a->fastest : a->slowest);
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (pushes_up_to(a, (struct place){middle, last}) > event)
+        if (pushes_up_to(a, (struct arrival_time){middle, last}) > event)
             high = middle;
         else
             low = middle + 1;
     }
-    int64_t before = event - pushes_up_to(a, (struct place){low - 1, last});
+    int64_t before = event - pushes_up_to(a, (struct arrival_time){low - 1, last});
     for (int w = 0; w < last; w++)
         if (pushes_of(a, w, low) > pushes_of(a, w, low - 1) && before-- == 0)
-            return (struct place){low, w};
-    return (struct place){low, last};
+            return (struct arrival_time){low, w};
+    return (struct arrival_time){low, last};
 }
 
 int arrival_times_worker(const struct ls_arrivals *arrivals, int64_t event)

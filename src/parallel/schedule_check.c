@@ -6,13 +6,13 @@
 #include <string.h>
 
 /* "rank 2", with line and cell where the table was read. */
-struct place {
+struct place_text {
     char text[96];
 };
 
-static struct place place_of(const struct ls_schedule *schedule, int rank, int64_t index)
+static struct place_text place_of(const struct ls_schedule *schedule, int rank, int64_t index)
 {
-    struct place out;
+    struct place_text out;
     snprintf(out.text, sizeof out.text, "rank %d", rank);
     if (schedule->line && index < 0)
         ls_string_add(out.text, sizeof out.text, ", ", "line %d", schedule->line[rank]);

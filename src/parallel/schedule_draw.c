@@ -10,24 +10,24 @@
 #include <string.h>
 
 /* Which ranks are shown: the first `head` and the last `tail`. */
-struct rows {
+struct shown_ranks {
     int head, tail, all;
 };
 
-static struct rows rows_of(const struct ls_schedule *schedule, int ranks_max)
+static struct shown_ranks rows_of(const struct ls_schedule *schedule, int ranks_max)
 {
     int p = schedule->ranks;
     if (ranks_max <= 0 || p <= ranks_max)
-        return (struct rows){p, 0, p};
-    return (struct rows){ranks_max - ranks_max / 2, ranks_max / 2, p};
+        return (struct shown_ranks){p, 0, p};
+    return (struct shown_ranks){ranks_max - ranks_max / 2, ranks_max / 2, p};
 }
 
-static int rows_count(struct rows rows)
+static int rows_count(struct shown_ranks rows)
 {
     return rows.head + rows.tail;
 }
 
-static int rank_of_row(struct rows rows, int row)
+static int rank_of_row(struct shown_ranks rows, int row)
 {
     return row < rows.head ? row : rows.all - rows.tail + (row - rows.head);
 }
@@ -42,7 +42,7 @@ static int times_new(const struct ls_schedule *schedule, const struct ls_schedul
 
 /* The last end among the ranks shown. */
 static double last_end(const struct ls_schedule *schedule, const struct ls_schedule_costs *costs,
-                       const double *start, struct rows rows)
+                       const double *start, struct shown_ranks rows)
 {
     double last = 0;
     for (int row = 0; row < rows_count(rows); row++) {
@@ -65,7 +65,7 @@ struct grid {
     const struct ls_schedule *schedule;
     const struct ls_schedule_costs *costs;
     const double *start;
-    struct rows rows;
+    struct shown_ranks rows;
     double unit;   /* of time, a slot */
     int width;     /* characters of a slot */
     int64_t slots; /* in all */
@@ -203,7 +203,7 @@ struct drawing {
     const struct ls_schedule_costs *costs;
     const struct ls_schedule_picture *picture;
     const double *start;
-    struct rows rows;
+    struct shown_ranks rows;
     double end; /* of the actions shown */
     int width;
     bool present[KINDS][2]; /* by kind and parity of the chunk */

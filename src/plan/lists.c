@@ -145,10 +145,10 @@ static int32_t place_visit(struct lists *lists, const struct ls_recorded *did)
         return -1;
     int32_t *entry = place_entry(lists, &where);
     if (*entry == 0) {
-        lists->places[lists->place_count++] = (struct place){.at = where};
+        lists->places[lists->place_count++] = (struct rendezvous){.at = where};
         *entry = (int32_t)lists->place_count;
     }
-    struct place *place = &lists->places[*entry - 1];
+    struct rendezvous *place = &lists->places[*entry - 1];
     if (place->visitor != lists->count) {
         place->visitor = (int32_t)lists->count;
         place->visits[0] = place->visits[1] = 0;
@@ -262,7 +262,7 @@ static bool acts_make(struct lists *lists, const struct ls_recording *recording)
         int32_t deed = deed_find(lists, &table, did);
         if (deed < 0)
             break;
-        struct place *place = &lists->places[lists->deeds[deed].place];
+        struct rendezvous *place = &lists->places[lists->deeds[deed].place];
         list->acts[i] =
             (struct act){deed, place->visits[is_message(&place->at) && did->operation.receive]++};
         place->meetings = (int32_t)ls_max(place->meetings, list->acts[i].nth + 1);
@@ -370,7 +370,7 @@ static void members_visit(struct lists *lists)
             int32_t number = lists->place_count ? *place_entry(lists, &where) - 1 : -1;
             if (number < 0)
                 continue;
-            struct place *place = &lists->places[number];
+            struct rendezvous *place = &lists->places[number];
             if (lists->members)
                 lists->members[place->member + place->parties] = i;
             place->parties++;
@@ -388,7 +388,7 @@ int lists_begin(struct lists *lists, struct ls_error *error)
     }
     members_visit(lists);
     for (int64_t p = 0; p < lists->place_count; p++) {
-        struct place *place = &lists->places[p];
+        struct rendezvous *place = &lists->places[p];
         place->meeting = lists->meetings;
         place->member = (int32_t)members;
         lists->meetings += place->meetings;
@@ -401,7 +401,7 @@ int lists_begin(struct lists *lists, struct ls_error *error)
         return no_memory(error);
     members_visit(lists);
     for (int64_t p = 0; p < lists->place_count; p++) {
-        struct place *place = &lists->places[p];
+        struct rendezvous *place = &lists->places[p];
         const int64_t ends[2] = {place->at.from, place->at.to};
         for (int end = 0; is_message(&place->at) && end < 2; end++)
             lists->members[place->member + place->parties++] = lists->of_rank[ends[end]] - 1;
@@ -460,7 +460,7 @@ int lists_start(struct lists *lists, int who, const struct turn *turn, bool *ove
 
 /* How often the list has started operations there, on one side of a message's way. */
 static int32_t came_to(const struct lists *lists, const struct list *list,
-                       const struct place *place, bool receive)
+                       const struct rendezvous *place, bool receive)
 {
     int32_t came = 0;
     for (const struct event *event = list->events; event < list->events + list->next; event++) {

@@ -51,7 +51,7 @@ struct meeting_place {
     int64_t group, tag, from, to;
 };
 
-struct place {
+struct rendezvous {
     struct meeting_place at;
     int64_t meeting; /* the number of its first */
     int32_t meetings;
@@ -68,7 +68,7 @@ struct lists {
     bool timed, folds;    /* folds: what ranks do in a row where matrices meet is one operation */
     struct list *list;
     int *of_rank; /* [ranks] list, from 1 */
-    struct place *places;
+    struct rendezvous *places;
     int32_t *places_table; /* open: number + 1; its room is a power of two */
     int32_t *members;
     struct deed *deeds; /* of all lists, one after the other */
@@ -97,7 +97,7 @@ int lists_begin(struct lists *lists, struct ls_error *error);
 /* An operation of a list: that of its next event. */
 struct turn {
     const struct deed *deed;
-    const struct place *place;
+    const struct rendezvous *place;
     int64_t meeting; /* its number */
     int32_t which;   /* the number of the deed */
     int32_t nth;     /* at the place */
@@ -107,7 +107,7 @@ static inline struct turn lists_turn(const struct lists *lists, int who)
     const struct list *list = &lists->list[who];
     const struct act *act = &list->acts[list->events[list->next].number];
     const struct deed *deed = &lists->deeds[act->deed];
-    const struct place *place = &lists->places[deed->place];
+    const struct rendezvous *place = &lists->places[deed->place];
     return (struct turn){deed, place, place->meeting + act->nth, act->deed, act->nth};
 }
 /* List `who` starts it: *over if all have come. LS_ELAYOUT if another rank makes another operation

@@ -285,8 +285,8 @@ static void span_tell(const struct ls_simulation *s, const struct player *player
 
 /* The times from which the ith member of a place has its links free for others, out and in; NULL if
  * the place does not use that way. */
-static double *link_free(struct player *player, const struct place *place, int i, enum lane lane,
-                         int link, bool out)
+static double *link_free(struct player *player, const struct rendezvous *place, int i,
+                         enum lane lane, int link, bool out)
 {
     if (place->at.to >= 0 && out != (i == 0))
         return NULL;
@@ -319,8 +319,8 @@ static bool taken_add(struct player *player, const struct span *meeting, const s
 }
 
 /* All have come: the operation begins when its links are free. false: no memory. */
-static bool meeting_hold(struct ls_simulation *s, const struct place *place, struct span *meeting,
-                         const struct cost *cost)
+static bool meeting_hold(struct ls_simulation *s, const struct rendezvous *place,
+                         struct span *meeting, const struct cost *cost)
 {
     const enum lane lane = lane_of((enum ls_account)cost->account);
     const int32_t *members = &s->lists.members[place->member];

@@ -9,7 +9,7 @@
  * time is interpolated as a power of each side between neighbours, and is proportional to size
  * outside of what was measured. */
 
-struct rows {
+struct rates {
     const struct ls_measured_work *row;
     int64_t count;
 };
@@ -65,7 +65,7 @@ static bool row_has_each(const struct ls_measured_work *row, double each)
 
 /* By size alone: what reads and writes elements. Of rows of the same size the slowest counts; with
  * some of as many bytes an element (each) these alone. */
-static double rows_by_size(const struct rows *rows, double size, double each)
+static double rows_by_size(const struct rates *rows, double size, double each)
 {
     double below = 0, below_s = 0, above = INFINITY, above_s = 0;
     bool some = false;
@@ -92,7 +92,7 @@ static double rows_by_size(const struct rows *rows, double size, double each)
 }
 
 /* Rows are every combination of some m, some n and some k: their numbers in side[3]. */
-static bool rows_are_grid(const struct rows *rows, int64_t side[3])
+static bool rows_are_grid(const struct rates *rows, int64_t side[3])
 {
     const struct ls_measured_work *row = rows->row;
     int64_t plane = 0, line = 0;
@@ -120,7 +120,7 @@ static int64_t row_side(const struct ls_measured_work *row, int axis)
 /* The cell of a grid that x lies in, axis by axis: its lower corner's index, and how far x is from
  * it, 0 to 1 by logarithms. Outside of the grid x moves to its edge, and *times says by what size
  * is larger than that. */
-static double rows_by_grid(const struct rows *rows, const int64_t side[3], const int64_t x[3])
+static double rows_by_grid(const struct rates *rows, const int64_t side[3], const int64_t x[3])
 {
     const int64_t step[3] = {side[1] * side[2], side[2], 1};
     int64_t corner = 0;
@@ -153,7 +153,7 @@ static double rows_by_grid(const struct rows *rows, const int64_t side[3], const
 /* Rows anywhere: the rate as that of the near ones (Shepard 1968: weights fall with the fourth
  * power of the distance); but no less time than a measured shape that is nowhere larger, and no
  * more than one that is nowhere smaller, in bytes neither. */
-static double rows_by_distance(const struct rows *rows, const int64_t x[3], double bytes)
+static double rows_by_distance(const struct rates *rows, const int64_t x[3], double bytes)
 {
     double weights = 0, sum = 0, least = 0, most = INFINITY;
     for (int64_t i = 0; i < rows->count; i++) {
@@ -189,16 +189,16 @@ static bool is_attention(enum ls_work_kind kind)
     return kind == LS_WORK_ATTENTION || kind == LS_WORK_ATTENTION_BACKWARD;
 }
 
-static struct rows rows_of(const struct ls_cluster *cluster, int threads,
-                           const struct ls_work *work)
+static struct rates rows_of(const struct ls_cluster *cluster, int threads,
+                            const struct ls_work *work)
 {
     int64_t first = rows_bound(cluster, work, threads, false);
-    return (struct rows){cluster->works + first, rows_bound(cluster, work, threads, true) - first};
+    return (struct rates){cluster->works + first, rows_bound(cluster, work, threads, true) - first};
 }
 
 /* Of the work's shape the row whose bytes are nearest to its own, one of all bytes behind those
  * that have some; NULL: none. */
-static const struct ls_measured_work *row_nearest(const struct rows *rows,
+static const struct ls_measured_work *row_nearest(const struct rates *rows,
                                                   const struct ls_work *work)
 {
     const struct ls_measured_work *nearest = NULL;
@@ -219,7 +219,7 @@ static const struct ls_measured_work *row_nearest(const struct rows *rows,
 const struct ls_measured_work *ls_cost_row(const struct ls_cluster *cluster, int threads,
                                            const struct ls_work *work)
 {
-    const struct rows rows = rows_of(cluster, threads, work);
+    const struct rates rows = rows_of(cluster, threads, work);
     const struct ls_measured_work *row = row_nearest(&rows, work);
     return row && (row->bytes == 0 || row->bytes == (int64_t)work->bytes) ? row : NULL;
 }
@@ -228,7 +228,7 @@ const struct ls_measured_work *ls_cost_row(const struct ls_cluster *cluster, int
 static double measured_work(const struct ls_cluster *cluster, int threads,
                             const struct ls_work *work)
 {
-    const struct rows rows = rows_of(cluster, threads, work);
+    const struct rates rows = rows_of(cluster, threads, work);
     const int64_t x[3] = {work->m, work->n, work->k};
     int64_t side[3];
     if (rows.count == 0)

@@ -20,7 +20,7 @@ static const char *const dashes[] = {"", "8 4", "2 3", "10 3 2 3", "14 5", "5 2"
 enum { DASHES = sizeof dashes / sizeof dashes[0] };
 
 /* A panel while it is drawn. */
-struct place {
+struct drawn_panel {
     FILE *file;
     const struct ls_panel *panel;
     struct ls_scale x, y;
@@ -71,7 +71,7 @@ static bool include(const struct ls_panel *panel, struct ls_scale *x, struct ls_
 
 /* A line that is being written: a path from gap to gap. */
 struct pen {
-    const struct place *place;
+    const struct drawn_panel *place;
     int colour;
     const char *classes, *dash;
     int vertices;
@@ -131,7 +131,7 @@ static void pen_up(struct pen *pen)
 }
 
 /* Of the points that share a unit of width the lowest and the highest, in their order. */
-static void put_line(const struct place *place, const struct ls_series *series, int colour,
+static void put_line(const struct drawn_panel *place, const struct ls_series *series, int colour,
                      const char *classes, const char *dash)
 {
     const struct ls_panel *panel = place->panel;
@@ -185,7 +185,7 @@ static void smooth(const struct ls_panel *panel, const struct ls_series *series,
     }
 }
 
-static int put_smooth(const struct place *place, const struct ls_curve *curve,
+static int put_smooth(const struct drawn_panel *place, const struct ls_curve *curve,
                       struct ls_error *error)
 {
     size_t count = curve->series.count;
@@ -200,7 +200,7 @@ static int put_smooth(const struct place *place, const struct ls_curve *curve,
     return LS_OK;
 }
 
-static void put_dots(const struct place *place, const struct ls_curve *curve)
+static void put_dots(const struct drawn_panel *place, const struct ls_curve *curve)
 {
     for (size_t i = 0; i < curve->series.count; i++) {
         if (!is_point(place->panel, &curve->series, i))
@@ -217,7 +217,7 @@ static void put_dots(const struct place *place, const struct ls_curve *curve)
 }
 
 /* A mark at the bottom of each unit of width that has a gap. */
-static void put_gaps(const struct place *place, const struct ls_curve *curve)
+static void put_gaps(const struct drawn_panel *place, const struct ls_curve *curve)
 {
     char classes[32];
     double marked = -1;
@@ -234,7 +234,7 @@ static void put_gaps(const struct place *place, const struct ls_curve *curve)
     }
 }
 
-static int put_curve(const struct place *place, const struct ls_curve *curve,
+static int put_curve(const struct drawn_panel *place, const struct ls_curve *curve,
                      struct ls_error *error)
 {
     size_t gaps, points = count_points(place->panel, curve, &gaps);
@@ -302,7 +302,7 @@ static int put_title(FILE *file, const struct ls_chart *chart, int width)
 
 /* ---- the chart ------------------------------------------------------------------------------- */
 
-static int put_panels(const struct ls_chart *chart, const struct place *places, int count,
+static int put_panels(const struct ls_chart *chart, const struct drawn_panel *places, int count,
                       struct ls_error *error)
 {
     int status = LS_OK;
@@ -317,7 +317,7 @@ static int put_panels(const struct ls_chart *chart, const struct place *places, 
 
 int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *error)
 {
-    struct place places[PANELS_MAX];
+    struct drawn_panel places[PANELS_MAX];
     int width = chart->width ? chart->width : WIDTH, count = 0;
     struct ls_scale x = {
         .low = INFINITY, .high = -INFINITY, .whole = chart->x_whole, .log = chart->x_log};
@@ -328,7 +328,7 @@ int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *err
             .low = INFINITY, .high = -INFINITY, .log = panel->log, .whole = panel->whole};
         y.rounded = !panel->log;
         if (include(panel, &x, &y))
-            places[count++] = (struct place){.file = file, .panel = panel, .y = y};
+            places[count++] = (struct drawn_panel){.file = file, .panel = panel, .y = y};
     }
     if (count == 0)
         return ls_error_set(error, LS_EDATA, "nothing to draw: not one finite point");
