@@ -186,17 +186,21 @@ static void resolve_leaf(struct ls_config *config)
         *leaf = large ? *leaf / 2 : *leaf - 1;
 }
 
+/* Other tiles have other leaves by default. */
 static int check_seq_tiles(struct ls_config *config, bool mends, struct ls_error *error)
 {
     struct ls_config_numerics *n = &config->numerics;
     struct ls_error why = {0};
     int64_t tokens = config->data.sequence;
-    if (!mends && ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, &why))
-        return REJECT("numerics.seq_tiles", "%s", why.text);
-    n->seq_tiles = ls_min(n->seq_tiles, tokens);
-    while (ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, NULL))
+    bool good = !ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, &why);
+    n->seq_tiles = mends ? ls_min(n->seq_tiles, tokens) : n->seq_tiles;
+    while (mends && ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, NULL))
         n->seq_tiles--;
-    return LS_OK;
+    if (!good && !ls_config_is_given(config, "numerics.leaf_sequences"))
+        n->leaf_sequences = 0;
+    if (!good && mends)
+        resolve_leaf(config);
+    return good || mends ? LS_OK : REJECT("numerics.seq_tiles", "%s", why.text);
 }
 
 /* With bf16 a run decides at its start what auto is, if it has a choice: a leaf's gradient goes

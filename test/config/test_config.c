@@ -703,6 +703,10 @@ CASE(test_tiles_and_leaves_that_do_not_fit)
                    "is numerics.seq_tiles = 1", NULL);
     expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
                    "it needs numerics.leaf_sequences = 1", NULL);
+    /* One tile has larger leaves by default, which that micro-batch would cut. */
+    expect_refused("model: {preset: llama-8b}\ndata.sequence: 100\nnumerics.seq_tiles: 2\n"
+                   "batch: {global: 512, micro: 2}\n",
+                   "is batch.micro = 8, numerics.seq_tiles = 1", NULL);
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest that works is batch.global = 9",
                    NULL);
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n"
