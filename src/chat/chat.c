@@ -290,6 +290,46 @@ static json_t *tokens_of(json_t *config)
     return tokens;
 }
 
+/* Whether transformers gives a token that the files do not say: by the class, which follows from
+ * config.json if it is not said either. */
+static bool has_defaults(const char *directory, const json_t *config)
+{
+    static const char *const classes[] = {"GPT2Tokenizer", "LlamaTokenizer", "CodeLlamaTokenizer",
+                                          "GemmaTokenizer"};
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    char path[PATH_MAX];
+    bool found = !class && ls_path_join(path, directory, "config.json", NULL) == LS_OK &&
+                 access(path, F_OK) == 0;
+    for (size_t i = 0; class && i < sizeof classes / sizeof *classes && !found; i++) {
+        size_t length = strlen(classes[i]);
+        found = !strncmp(class, classes[i], length) &&
+                (!class[length] || !strcmp(class + length, "Fast"));
+    }
+    return found;
+}
+
+/* A template must not read a token as nothing that transformers knows. */
+static int tokens_check(const char *directory, const json_t *config, const struct ls_chat *chat,
+                        struct ls_error *error)
+{
+    static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    if (!directory || !has_defaults(directory, config))
+        return LS_OK;
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        size_t length = strlen(tokens[i]);
+        const struct chat_string texts[] = {chat->t.text, chat->with_tools.text};
+        bool read = (texts[0].bytes && memmem(texts[0].bytes, texts[0].count, tokens[i], length)) ||
+                    (texts[1].bytes && memmem(texts[1].bytes, texts[1].count, tokens[i], length));
+        if (read && !json_object_get(config, tokens[i]))
+            return ls_error_set(error, LS_EDATA,
+                                "%.300s: the chat template reads %s, and tokenizer_config.json "
+                                "does not say it: transformers would take the one of the "
+                                "tokenizer's class; write it there, or null for none",
+                                directory, tokens[i]);
+    }
+    return LS_OK;
+}
+
 int ls_chat_open(const char *directory, const char *wanted, struct ls_chat **out,
                  struct ls_error *error)
 {
@@ -308,6 +348,12 @@ int ls_chat_open(const char *directory, const char *wanted, struct ls_chat **out
     json_t *tokens = status ? NULL : config ? tokens_of(config) : json_object();
     if (!status)
         status = chat_make(&found, &with_tools, tokens, out, error);
+    if (!status)
+        status = tokens_check(directory, config, *out, error);
+    if (status) {
+        ls_chat_free(*out);
+        *out = NULL;
+    }
     free(found.file);
     free(with_tools.file);
     json_decref(folder.files);

@@ -426,7 +426,7 @@ void interop_keys_unknown(const json_t *description, enum ls_arch arch, const ch
     const json_t *value;
     json_object_foreach((json_t *)description, key, value)
     {
-        if (!is_known(arch, key))
+        if (!json_is_null(value) && !is_known(arch, key))
             ls_log(log, LS_LOG_WARNING, "%s: %.60s = %s is not known here and was not read", name,
                    key, interop_json_text(value).text);
     }

@@ -832,6 +832,25 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     opens(NULL, file, "3");
 }
 
+/* transformers has tokens by the class of the tokenizer, which follows from config.json too. */
+CASE_WITH(test_tokens_that_no_file_says, scratch_setup, scratch_teardown)
+{
+    const char *folder = *state, *refused = "reads eos_token, and tokenizer_config.json does not";
+    scratch_write(scratch_path(folder, "chat_template.jinja"), "x{{ eos_token }}", 16);
+    opens(folder, NULL, "x");
+    config_write(folder, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}");
+    opens(folder, NULL, "x");
+    config_write(folder, "{\"tokenizer_class\": \"GemmaTokenizerFast\"}");
+    opens(folder, NULL, refused);
+    config_write(folder, "{\"tokenizer_class\": \"GPT2Tokenizer\", \"eos_token\": null}");
+    opens(folder, NULL, "x");
+    scratch_write(scratch_path(folder, "config.json"), "{}", 2);
+    config_write(folder, "{}");
+    opens(folder, NULL, refused);
+    config_write(folder, "{\"eos_token\": \"<E>\"}");
+    opens(folder, NULL, "x<E>");
+}
+
 /* transformers takes the name of a template in the place of its text. */
 CASE_WITH(test_templates_have_names, scratch_setup, scratch_teardown)
 {

@@ -748,6 +748,7 @@ CASE_WITH(test_unknown_keys_are_warnings, scratch_setup, scratch_teardown)
     folder = folder_make(*state, "p", &(struct folder_of){.golden = "phi3_tiny"});
     json_edit(scratch_path(folder, "config.json"), "resid_pdrop", "0.0");
     json_edit(scratch_path(folder, "config.json"), "embd_pdrop", "0.0");
+    json_edit(scratch_path(folder, "config.json"), "unheard_of", "null"); /* says nothing */
     assert_int_equal(ls_model_source_open(&source, folder, &log, &error), LS_OK);
     assert_string_equal(said, "");
     ls_model_source_close(source);
