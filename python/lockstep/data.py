@@ -332,7 +332,12 @@ class Tokenizer(_Handle):
             special: special tokens in the text become their ids.
             around: with the ids that the tokenizer puts around a text, such as bos.
         """
-        raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
+        try:
+            raw = (text.encode("utf-8", "surrogateescape") if isinstance(text, str)
+                   else memoryview(text).tobytes())
+        except (UnicodeEncodeError, TypeError) as error:
+            raise errors.ArgumentError(f"text: {str(text)[:64]!r}: expected a text of whole characters, as "
+                                "UTF-8 has them, or bytes") from error
         options, out = _EncodeOptions(special, around), _TokenList()
         self._at
         try:

@@ -120,6 +120,10 @@ def test_decoding_undoes_encoding(corpus, text):
 
 def test_ids_that_are_none_are_errors():
     tokenizer = data.Tokenizer("byte")
+    for odd in ("a\ud800", 3, [1, 2], None):
+        with pytest.raises(lockstep.ArgumentError, match="^text: .*expected a text of whole char"):
+            tokenizer.encode(odd)
+    assert tokenizer.encode(memoryview(b"ab")).tolist() == [97, 98]
     for ids in ([257], [-1], [2**40], [0.5], [[1]], "ab"):
         with pytest.raises(lockstep.ArgumentError, match="ids: expected"):
             tokenizer.decode(ids)
