@@ -80,12 +80,17 @@ static void run(struct ls_ops *ops, const struct ls_gemm *gemm)
 
 /* ---- a plain reference ----------------------------------------------------------------------- */
 
-static float row_scale(const float *x, int64_t n)
+static float largest(const float *x, int64_t n)
 {
     float most = 0;
     for (int64_t i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(x[i]));
-    return most / 127;
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+static float row_scale(const float *x, int64_t n)
+{
+    return largest(x, n) / 127;
 }
 
 static int rounded(float x, float scale)
@@ -96,13 +101,11 @@ static int rounded(float x, float scale)
 /* One tile's value, in the order of the formula. */
 static float tile_value(const float *x, const int8_t *y, int64_t k, float y_scale)
 {
-    float x_scale = row_scale(x, k), most = 0;
+    float most = largest(x, k);
     int64_t sum = 0;
-    for (int64_t i = 0; i < k; i++)
-        most = fmaxf(most, fabsf(x[i]));
     for (int64_t i = 0; i < k && most > 0; i++)
         sum += (int64_t)nearbyintf(x[i] * (127 / most)) * y[i];
-    return (float)sum * (x_scale * y_scale);
+    return (float)sum * (most / 127 * y_scale);
 }
 
 /* The same where the row stays what it is: the tile's sum of any product, times the scale. */
@@ -169,9 +172,10 @@ static void check_shape(struct ls_ops *ops, size_t s, enum ls_dtype act)
     int64_t m = shapes[s].m, n = shapes[s].n, k = shapes[s].k, tiles = shapes[s].tiles;
     operands_fill((uint32_t)(10 * s), act, m, n, k);
     quantize(ops, n, k, tiles);
-    for (int64_t i = 0; i < n * k; i++) { /* the weights' formula */
-        const float *tile = w + i / (k / tiles) * (k / tiles);
-        assert_int_equal(q[i], rounded(w[i], row_scale(tile, k / tiles)));
+    for (int64_t from = 0; from < n * k; from += k / tiles) { /* the weights' formula */
+        float scale = row_scale(w + from, k / tiles);
+        for (int64_t i = from; i < from + k / tiles; i++)
+            assert_int_equal(q[i], rounded(w[i], scale));
     }
     for (int way = 0; way < 3; way++) {
         struct formula formula = {k / tiles, way > 0, way == 2 && act == LS_BF16};
