@@ -15,11 +15,15 @@
             return try_status;                                                                     \
     } while (0)
 
-/* Values of many magnitudes and both signs: float sums of them depend on the order. */
-static float value(int64_t salt, int rank, int64_t i)
+/* Values of many magnitudes and both signs: float sums of them depend on the order. Millions are
+ * made, so the bits are mixed here (splitmix64). */
+static inline float value(int64_t salt, int rank, int64_t i)
 {
-    uint32_t bits = (uint32_t)ls_hash64(&i, sizeof i, (uint64_t)(salt * 1000 + rank));
-    float magnitude[] = {1e-3f, 1, 1e3f, 1e6f};
+    static const float magnitude[] = {1e-3f, 1, 1e3f, 1e6f};
+    uint64_t mixed = (uint64_t)(salt * 1000 + rank) * 0xd1342543de82ef95u + (uint64_t)i;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    uint32_t bits = (uint32_t)(mixed >> 32);
     return ((float)(bits >> 8) * 0x1p-24f - 0.5f) * magnitude[bits % 4];
 }
 
