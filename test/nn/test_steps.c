@@ -113,17 +113,22 @@ static bool has_input(const struct alone *a, int k)
     return k < step->kind->ins && (k == 0 || step->in[k] > 0);
 }
 
+static void forward_again(struct alone *a)
+{
+    for (int k = 0; k < 2; k++)
+        if (has_input(a, k))
+            memcpy(a->value[a->step.step->in[k]], a->input[k], sizeof a->input[k]);
+    a->run.phase = PHASE_FORWARD;
+    assert_int_equal(a->step.step->kind->forward(&a->run, &a->step), LS_OK);
+}
+
 /* From its inputs alone. */
 static void forward_run(struct alone *a)
 {
     poison(a->value, sizeof a->value);
     poison(a->delta, sizeof a->delta);
     poison(a->flat, sizeof a->flat);
-    for (int k = 0; k < 2; k++)
-        if (has_input(a, k))
-            memcpy(a->value[a->step.step->in[k]], a->input[k], sizeof a->input[k]);
-    a->run.phase = PHASE_FORWARD;
-    assert_int_equal(a->step.step->kind->forward(&a->run, &a->step), LS_OK);
+    forward_again(a);
 }
 
 /* Both halves of the backward, each of the values that reads allows it. */
@@ -190,16 +195,15 @@ static int64_t outcome(const struct alone *a, float *made, float *gradient)
     }
     if (count > 0)
         return count;
-    for (; count < elements_of(a, step->out[0]); count++) {
-        made[count] = a->value[step->out[0]][count];
-        gradient[count] = a->dy[count];
-    }
-    bool joins = a->step.residual != GRADIENT_NONE && !a->step.joins;
-    for (int64_t i = 0; joins && i < elements_of(a, step->out[3]); i++, count++) {
-        made[count] = a->value[step->out[3]][i];
-        gradient[count] = a->residual[i];
-    }
-    return count;
+    count = elements_of(a, step->out[0]);
+    memcpy(made, a->value[step->out[0]], (size_t)count * sizeof *made);
+    memcpy(gradient, a->dy, (size_t)count * sizeof *gradient);
+    if (a->step.residual == GRADIENT_NONE || a->step.joins)
+        return count;
+    int64_t sums = elements_of(a, step->out[3]);
+    memcpy(made + count, a->value[step->out[3]], (size_t)sums * sizeof *made);
+    memcpy(gradient + count, a->residual, (size_t)sums * sizeof *gradient);
+    return count + sums;
 }
 
 static double difference(struct alone *a, float *x)
@@ -209,11 +213,11 @@ static double difference(struct alone *a, float *x)
     double sum = 0;
     *x = was + 0x1p-7f;
     double span = (double)*x;
-    forward_run(a);
+    forward_again(a);
     outcome(a, high, gradient);
     *x = was - 0x1p-7f;
     span -= (double)*x;
-    forward_run(a);
+    forward_again(a);
     int64_t count = outcome(a, low, gradient);
     *x = was;
     for (int64_t i = 0; i < count; i++)
