@@ -93,13 +93,19 @@ static enum as as_marked(const char **path)
     return BY_NAME;
 }
 
-/* Named .csv or .tsv, in letters of any case, packed or not. */
+/* Whether a name ends so, packed or not; compare is strncmp, or strncasecmp for letters of any
+ * case. */
+static bool is_named(const char *path, const char *ending,
+                     int (*compare)(const char *, const char *, size_t))
+{
+    size_t packing = ls_path_ends(path, ".gz") ? 3 : ls_path_ends(path, ".zst") ? 4 : 0;
+    size_t length = strlen(path) - packing, tail = strlen(ending);
+    return length >= tail && !compare(path + length - tail, ending, tail);
+}
+
 static bool is_table(const char *path)
 {
-    size_t length = strlen(path);
-    length -= ls_path_ends(path, ".gz") ? 3 : ls_path_ends(path, ".zst") ? 4 : 0;
-    const char *ending = length > 4 ? path + length - 4 : "";
-    return !strncasecmp(ending, ".csv", 4) || !strncasecmp(ending, ".tsv", 4);
+    return is_named(path, ".csv", strncasecmp) || is_named(path, ".tsv", strncasecmp);
 }
 
 /* A table would be one document of commas. */
@@ -221,8 +227,7 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
 
 static bool named_jsonl(const char *path)
 {
-    return ls_path_ends(path, ".jsonl") || ls_path_ends(path, ".jsonl.gz") ||
-           ls_path_ends(path, ".jsonl.zst");
+    return is_named(path, ".jsonl", strncmp);
 }
 
 /* Bytes that the source has next, for all to see how far it is. */
