@@ -133,7 +133,6 @@ void comm_ops_free(struct thread_group *group);
 /* ---- thread_helper.c: threads that do blocks while every rank computes ----------------------- */
 
 void comm_helper_offer(struct ls_world *world, struct thread_op *op);
-void comm_helper_withdraw(struct ls_world *world, struct thread_op *op);
 void comm_helpers_stop(struct ls_world *world);
 /* Does blocks of a ready operation until none is left; drops and retakes the mutex. */
 void comm_op_work(struct thread_op *op);

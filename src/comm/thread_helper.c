@@ -1,6 +1,24 @@
 /* Helper threads, which work on operations while ranks compute. */
 #include "comm/thread.h"
 
+static void withdraw(struct ls_world *world, struct thread_op *op)
+{
+    if (!op->queued)
+        return;
+    struct thread_op *before = NULL, *at = world->queue_head;
+    while (at != op) {
+        before = at;
+        at = at->queue_next;
+    }
+    if (before)
+        before->queue_next = op->queue_next;
+    else
+        world->queue_head = op->queue_next;
+    if (world->queue_tail == op)
+        world->queue_tail = before;
+    op->queued = false;
+}
+
 void comm_op_work(struct thread_op *op)
 {
     struct ls_world *world = op->group->world;
@@ -18,7 +36,7 @@ void comm_op_work(struct thread_op *op)
     /* Done means that no thread looks at the operation any more: it may be used again. */
     if (op->blocks_done == op->work.blocks && op->workers == 0) {
         op->state = OP_DONE;
-        comm_helper_withdraw(world, op);
+        withdraw(world, op);
         pthread_cond_broadcast(&op->changed);
     }
 }
@@ -34,7 +52,7 @@ static void *helper_main(void *argument)
         else if (atomic_load_explicit(&op->next_block, memory_order_relaxed) < op->work.blocks)
             comm_op_work(op);
         else
-            comm_helper_withdraw(world, op);
+            withdraw(world, op);
     }
     pthread_mutex_unlock(&world->lock);
     return NULL;
@@ -62,24 +80,6 @@ void comm_helper_offer(struct ls_world *world, struct thread_op *op)
     op->queued = true;
     for (int64_t i = 0; i < ls_min(world->helpers_count, op->work.blocks); i++)
         pthread_cond_signal(&world->queue_filled);
-}
-
-void comm_helper_withdraw(struct ls_world *world, struct thread_op *op)
-{
-    if (!op->queued)
-        return;
-    struct thread_op *before = NULL, *at = world->queue_head;
-    while (at != op) {
-        before = at;
-        at = at->queue_next;
-    }
-    if (before)
-        before->queue_next = op->queue_next;
-    else
-        world->queue_head = op->queue_next;
-    if (world->queue_tail == op)
-        world->queue_tail = before;
-    op->queued = false;
 }
 
 void comm_helpers_stop(struct ls_world *world)

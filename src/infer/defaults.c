@@ -33,17 +33,16 @@ static const json_t *value_of(const struct reading *r, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-static int real_read(const struct reading *r, const char *key, double least, double most,
-                     double *out)
+static int real_read(const struct reading *r, const char *key, double most, double *out)
 {
     const json_t *value = value_of(r, key);
     if (!value)
         return LS_OK;
-    *out = json_is_number(value) ? json_number_value(value) : least - 1;
-    return *out >= least && *out <= most
+    *out = json_is_number(value) ? json_number_value(value) : -1;
+    return *out >= 0 && *out <= most
                ? LS_OK
-               : ls_error_set(r->error, LS_ECONFIG, "%.300s: %s: expected a number from %g to %g",
-                              r->path, key, least, most);
+               : ls_error_set(r->error, LS_ECONFIG, "%.300s: %s: expected a number from 0 to %g",
+                              r->path, key, most);
 }
 
 static int sampling_read(const struct reading *r, struct ls_generation_defaults *out)
@@ -52,11 +51,11 @@ static int sampling_read(const struct reading *r, struct ls_generation_defaults 
     const json_t *sampled = value_of(r, "do_sample");
     if (!json_is_boolean(sampled))
         return LS_OK;
-    int status = real_read(r, "temperature", 0, 100, &temperature);
+    int status = real_read(r, "temperature", 100, &temperature);
     if (!status)
-        status = real_read(r, "top_k", 0, 1e9, &top_k);
+        status = real_read(r, "top_k", 1e9, &top_k);
     if (!status)
-        status = real_read(r, "top_p", 0, 1, &top_p);
+        status = real_read(r, "top_p", 1, &top_p);
     out->sampled = true;
     if (json_is_true(sampled))
         out->sampling = (struct ls_sampling){(float)temperature, (float)top_p, (int64_t)top_k};

@@ -15,10 +15,10 @@ static struct ls_check *check_of(const struct layer_run *run)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static bool within(const struct place *place, const struct place *list, int count, int *index)
+static bool within(const struct place *place, const struct place *values, int *index)
 {
-    *index = (int)(place - list);
-    return place >= list && place < list + count;
+    *index = (int)(place - values);
+    return place >= values && place < values + VALUES_MAX;
 }
 
 static void place_name(const void *of, const void *what, char name[LS_CHECK_TEXT])
@@ -28,11 +28,11 @@ static void place_name(const void *of, const void *what, char name[LS_CHECK_TEXT
     const struct value *values = layer->program->values;
     int v;
     snprintf(name, LS_CHECK_TEXT, "a step's buffer");
-    if (within(place, layer->value, VALUES_MAX, &v))
+    if (within(place, layer->value, &v))
         snprintf(name, LS_CHECK_TEXT, "value %s", values[v].name);
-    else if (within(place, layer->backward, VALUES_MAX, &v))
+    else if (within(place, layer->backward, &v))
         snprintf(name, LS_CHECK_TEXT, "value %s, made again", values[v].name);
-    else if (within(place, layer->gradient, VALUES_MAX, &v))
+    else if (within(place, layer->gradient, &v))
         snprintf(name, LS_CHECK_TEXT, "the gradient of %s", values[v].name);
     for (int i = 0; i < layer->step_count; i++) {
         const struct bound_step *s = &layer->steps[i];
@@ -142,7 +142,7 @@ void layer_check_use(const struct layer_run *run, const struct place *place)
     if (!check_of(run) || place->room == ROOM_NONE || place->room == ROOM_PASS)
         return; /* a stream that passes lies outside of the layer */
     /* The backward reads what is kept where the forward made it. */
-    if (within(place, layer->backward, VALUES_MAX, &v) && place->room == ROOM_KEPT)
+    if (within(place, layer->backward, &v) && place->room == ROOM_KEPT)
         place = &layer->value[v];
     ls_check_use(check_of(run), place);
 }

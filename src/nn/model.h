@@ -80,6 +80,8 @@ bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t fi
 
 /* Units of tokens of which a rank makes parts: tiles of sequences, in the order of rows. */
 int64_t vectors_units(const struct ls_model *model, const struct rows *rows);
+/* Bytes of vectors of so many floats, one for each unit of the largest micro-batch. */
+size_t vectors_bytes(const struct ls_model *model, int64_t width);
 /* Of the whole vectors [units, width], in place: tiles by the tree, into the first of each
  * sequence; sequences of a leaf by the chain, into the first of each leaf, unless they go on with a
  * leaf that is there. Returns how many are to be delivered one by one, and *stride, how far apart

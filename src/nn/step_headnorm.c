@@ -93,9 +93,7 @@ static int headnorm_forward(const struct layer_run *run, const struct bound_step
 
 static size_t headnorm_own(const struct ls_model *model, const struct bound_step *s)
 {
-    struct rows rows = rows_most(model);
-    return s->trains ? (size_t)(vectors_units(model, &rows) * sums_width(model)) * sizeof(float)
-                     : 0;
+    return s->trains ? vectors_bytes(model, sums_width(model)) : 0;
 }
 
 /* The sums of the weights too, before the gradient takes the place of what it comes from. */

@@ -103,9 +103,7 @@ static int64_t sums_width(const struct ls_model *model)
 
 static size_t widenorm_own(const struct ls_model *model, const struct bound_step *s)
 {
-    struct rows rows = rows_most(model);
-    return s->trains ? (size_t)(vectors_units(model, &rows) * sums_width(model)) * sizeof(float)
-                     : 0;
+    return s->trains ? vectors_bytes(model, sums_width(model)) : 0;
 }
 
 /* The weights' sums, of each unit, before the gradient takes the place of what it comes from. */

@@ -8,6 +8,12 @@ int64_t vectors_units(const struct ls_model *model, const struct rows *rows)
     return model->numerics.fast ? 1 : rows->leaves * rows->sequences * rows->tiles;
 }
 
+size_t vectors_bytes(const struct ls_model *model, int64_t width)
+{
+    const struct rows rows = rows_most(model);
+    return (size_t)(vectors_units(model, &rows) * width) * sizeof(float);
+}
+
 int64_t vectors_add(const struct layer_run *run, float *vectors, int64_t width, int64_t *stride)
 {
     const struct rows *rows = run->rows;

@@ -385,7 +385,7 @@ int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
 
 /* Seconds of a micro-batch in a stage of so many blocks behind the embedding, and in the head. */
 static int ends_forecast(struct searching *s, const struct ls_config *base, int64_t blocks,
-                         double stage_s[2], struct ls_error *error)
+                         double stage_s[2])
 {
     struct ls_run_plan plan = {.stage_s = stage_s};
     struct ls_config *config = &s->config;
@@ -400,7 +400,7 @@ static int ends_forecast(struct searching *s, const struct ls_config *base, int6
     config->batch.rampup_start = config->batch.rampup_increment = config->batch.rampup_samples = 0;
     snprintf(config->parallel.split, sizeof config->parallel.split, "0-%ld,%ld", (long)blocks,
              (long)(blocks + 1));
-    return ls_run_plan_make(config, (int)base->parallel.threads, s->options->cluster, &plan, error);
+    return ls_run_plan_make(config, (int)base->parallel.threads, s->options->cluster, &plan, NULL);
 }
 
 /* The stages by the times of their layers on this cluster, in place of their operations: taken
@@ -412,7 +412,7 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
     if (base->parallel.pp == 1 || *base->parallel.split || layers < 2 ||
         key_pinned(s->options, "parallel.split"))
         return LS_OK;
-    if (ends_forecast(s, base, 1, one, NULL) || ends_forecast(s, base, 2, two, NULL))
+    if (ends_forecast(s, base, 1, one) || ends_forecast(s, base, 2, two))
         return LS_OK; /* cut so the recipe is not admitted */
     double cost[LS_LAYOUT_LAYERS_MAX + 2], block = fmax(two[0] - one[0], 0);
     int64_t begins[LS_LAYOUT_LAYERS_MAX + 3];
