@@ -51,9 +51,9 @@ static void planned_leaves(const struct ls_search_options *options, const struct
     }
     if (best)
         printf(
-            "  each leaf of %ld of the batch is summed over dp: with numerics.leaf_sequences=%ld "
+            "  each leaf of %s is summed over dp by itself: with numerics.leaf_sequences=%ld "
             "(another recipe, other bits) a step would take %.3g s, and dp could be up to %ld\n",
-            (long)layout->numerics.leaf_sequences, (long)best, best_s, (long)(batch / best));
+            ls_counted(layout->numerics.leaf_sequences, "sequence").text, (long)best, best_s, (long)(batch / best));
 }
 
 static double tokens_of(const struct ls_config *config)
@@ -67,37 +67,48 @@ struct shown {
     char text[48];
 };
 
-/* "1.234 s", "56.7 ms", "7.45 h", "2540 days". */
-static struct shown seconds(double s)
-{
-    const double minute = 60, hour = 3600, day = 86400;
-    struct shown out;
-    if (s >= 2 * day)
-        snprintf(out.text, sizeof out.text, s >= 1000 * day ? "%.0f days" : "%.3g days", s / day);
-    else if (s >= 2 * hour)
-        snprintf(out.text, sizeof out.text, "%.3g h", s / hour);
-    else if (s >= 20 * minute)
-        snprintf(out.text, sizeof out.text, "%.3g min", s / minute);
-    else if (s >= 1)
-        snprintf(out.text, sizeof out.text, "%.4g s", s);
-    else if (s >= 1e-3)
-        snprintf(out.text, sizeof out.text, "%.4g ms", s * 1e3);
-    else
-        snprintf(out.text, sizeof out.text, "%.3g us", s * 1e6);
-    return out;
-}
-
 /* "12.3 k", "4.56 M". */
 static struct shown count(double n)
 {
     static const char *const units[] = {"", " k", " M", " G", " T", " P", " E"};
     struct shown out;
     int unit = 0;
-    while (n >= 1000 && unit < 6) {
+    while (n >= 999.5 && unit < 6) { /* 999.6 has four digits */
         n /= 1000;
         unit++;
     }
     snprintf(out.text, sizeof out.text, "%.3g%s", n, units[unit]);
+    return out;
+}
+
+/* "1.234 s", "56.7 ms", "7.45 h", "540 days", "6.95 years". */
+static struct shown seconds(double s)
+{
+    const double minute = 60, hour = 3600, day = 86400, year = 365.25 * day;
+    struct shown out;
+    if (s >= 3 * year)
+        snprintf(out.text, sizeof out.text, "%.20s years", count(s / year).text);
+    else if (s >= 2 * day)
+        snprintf(out.text, sizeof out.text, s >= 999.5 * day ? "%.0f days" : "%.3g days", s / day);
+    else if (s >= 2 * hour)
+        snprintf(out.text, sizeof out.text, "%.3g h", s / hour);
+    else if (s >= 20 * minute)
+        snprintf(out.text, sizeof out.text, "%.3g min", s / minute);
+    else if (s >= 1)
+        snprintf(out.text, sizeof out.text, "%.4g s", s);
+    else if (s >= 999.5e-6)
+        snprintf(out.text, sizeof out.text, "%.4g ms", s * 1e3);
+    else
+        snprintf(out.text, sizeof out.text, "%.3g us", s * 1e6);
+    return out;
+}
+
+/* What is too little to tell is less than the least. */
+static struct shown at_least(double n, const char *before, double least, const char *behind)
+{
+    struct shown out;
+    snprintf(out.text, sizeof out.text, "%s%s%.20s%s", n < least ? "less than " : "", before,
+             count(n < least ? least : n).text, behind);
     return out;
 }
 
@@ -323,11 +334,11 @@ static void training_print(const struct ls_search_options *options, const struct
     save_print(options, f);
     printf("\nof %s tokens: %s", count(f->run.tokens).text, seconds(86400 * f->run.days).text);
     if (f->price_per_hour > 0)
-        printf(", $ %s", count(f->run.price).text);
+        printf(", %s", at_least(f->run.price, "$ ", 0.01, "").text);
     if (options->cluster->accelerator.power_w > 0)
-        printf(", %s%sWh", count(f->run.energy_wh).text, f->run.energy_wh < 1000 ? " " : "");
+        printf(", %s", at_least(f->run.energy_wh, "", 1, f->run.energy_wh < 999.5 ? " Wh" : "Wh").text);
     if (options->cluster->failures_per_hour > 0)
-        printf(f->run.failures < 10 ? "; %.2g failures" : "; %.0f failures", f->run.failures);
+        printf("; %s", at_least(f->run.failures, "", 0.001, " failures").text);
     printf("\n");
 }
 

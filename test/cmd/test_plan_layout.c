@@ -169,7 +169,7 @@ CASE(test_larger_leaves_are_named)
     "batch.micro=1 parallel.zero=1 parallel.sp=true memory.recompute=selective "                   \
     "parallel.schedule=interleaved parallel.chunks=6 "
     program_expect(GPT3 "numerics.leaf_sequences=2", 0,
-                   "each leaf of 2 of the batch is summed over dp: with numerics.leaf_sequences=");
+                   "each leaf of 2 sequences is summed over dp by itself: with numerics.leaf_sequences=");
     char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", GPT3, output), 0); /* the default has 192 leaves of 8 */
     assert_null(strstr(output, "each leaf of"));
