@@ -126,6 +126,7 @@ static void added_read(struct data_json *j, const char *where, const json_t *obj
 static void added_tokens_read(struct data_json *j, struct data_settings settings)
 {
     json_t *list = json_object_get(j->root, "added_tokens"), *item;
+    const json_t *vocab = json_object_get(json_object_get(j->root, "model"), "vocab");
     size_t i;
     if (list && !json_is_array(list))
         data_json_wrong(j, "added_tokens", "expected an array");
@@ -137,7 +138,8 @@ static void added_tokens_read(struct data_json *j, struct data_settings settings
         if (j->status)
             return;
     }
-    data_json_settings_tokens(j, settings);
+    if (vocab) /* else the model is refused */
+        data_json_settings_tokens(j, settings);
     if (!j->status)
         j->status = data_added_index(&j->tokenizer->added, j->path, j->error);
 }

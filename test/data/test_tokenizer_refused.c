@@ -132,6 +132,24 @@ CASE(test_what_is_wrong)
 }
 
 /* Brackets without end, and nests of sequences. */
+/* Settings name tokens of a vocabulary that is not there. */
+CASE(test_a_model_without_a_vocabulary)
+{
+    static const char *const files[][2] = {
+        {"{\"model\": true}", "model: expected an object"},
+        {"{\"model\": {\"type\": \"BPE\", \"merges\": []}}", "model.vocab: expected an object"},
+        {"{\"model\": {\"type\": \"Unigram\"}}", "model.type: \"Unigram\""},
+        {"{\"pre_tokenizer\": null}", "model: expected an object"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer = NULL;
+        assert_int_not_equal(make(files[i][0], "{\"eos_token\": \"</s>\"}", &tokenizer, &error),
+                             LS_OK);
+        assert_text_contains(error.text, files[i][1]);
+    }
+}
+
 CASE(test_hostile_nests)
 {
     enum { DEPTH = 1 << 20, STEPS = 1000 };
