@@ -50,10 +50,10 @@ static void planned_leaves(const struct ls_search_options *options, const struct
         best_s = step_s;
     }
     if (best)
-        printf(
-            "  each leaf of %s is summed over dp by itself: with numerics.leaf_sequences=%ld "
-            "(another recipe, other bits) a step would take %.3g s, and dp could be up to %ld\n",
-            ls_counted(layout->numerics.leaf_sequences, "sequence").text, (long)best, best_s, (long)(batch / best));
+        printf("  each leaf of %s is summed over dp by itself: with numerics.leaf_sequences=%ld "
+               "(another recipe, other bits) a step would take %.3g s, and dp could be up to %ld\n",
+               ls_counted(layout->numerics.leaf_sequences, "sequence").text, (long)best, best_s,
+               (long)(batch / best));
 }
 
 static double tokens_of(const struct ls_config *config)
@@ -336,7 +336,8 @@ static void training_print(const struct ls_search_options *options, const struct
     if (f->price_per_hour > 0)
         printf(", %s", at_least(f->run.price, "$ ", 0.01, "").text);
     if (options->cluster->accelerator.power_w > 0)
-        printf(", %s", at_least(f->run.energy_wh, "", 1, f->run.energy_wh < 999.5 ? " Wh" : "Wh").text);
+        printf(", %s",
+               at_least(f->run.energy_wh, "", 1, f->run.energy_wh < 999.5 ? " Wh" : "Wh").text);
     if (options->cluster->failures_per_hour > 0)
         printf("; %s", at_least(f->run.failures, "", 0.001, " failures").text);
     printf("\n");

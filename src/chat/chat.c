@@ -3,9 +3,11 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
+#include <lockstep/base/key.h>
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -291,21 +293,25 @@ static json_t *tokens_of(json_t *config)
 }
 
 /* Whether transformers gives a token that the files do not say: by the class, which follows from
- * config.json if it is not said either. */
-static bool has_defaults(const char *directory, const json_t *config)
+ * the family in config.json if it is not said either. */
+static bool has_default(const char *directory, const json_t *config, const char *token)
 {
-    static const char *const classes[] = {"GPT2Tokenizer", "LlamaTokenizer", "CodeLlamaTokenizer",
-                                          "GemmaTokenizer"};
+    static const char words[] = "GPT2Tokenizer|LlamaTokenizer|CodeLlamaTokenizer|GemmaTokenizer|"
+                                "Qwen2Tokenizer|gpt2|gemma|gemma2|gemma3_text|qwen2|qwen3";
     const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
-    char path[PATH_MAX];
-    bool found = !class && ls_path_join(path, directory, "config.json", NULL) == LS_OK &&
-                 access(path, F_OK) == 0;
-    for (size_t i = 0; class && i < sizeof classes / sizeof *classes && !found; i++) {
-        size_t length = strlen(classes[i]);
-        found = !strncmp(class, classes[i], length) &&
-                (!class[length] || !strcmp(class + length, "Fast"));
-    }
-    return found;
+    char path[PATH_MAX], word[64] = "";
+    struct ls_error why = {0};
+    json_t *model = NULL;
+    if (!class && !ls_path_join(path, directory, "config.json", NULL) && access(path, F_OK) == 0)
+        ls_json_read(path, LS_EDATA, &model, &why);
+    if (!class)
+        class = json_string_value(json_object_get(model, "model_type"));
+    if (class)
+        snprintf(word, sizeof word, "%.*s",
+                 (int)(strlen(class) - (ls_path_ends(class, "Fast") ? strlen("Fast") : 0)), class);
+    json_decref(model);
+    return ls_word_among(words, word) &&
+           (strcmp(token, "bos_token") != 0 || strncasecmp(word, "qwen", 4) != 0);
 }
 
 /* A template must not read a token as nothing that transformers knows. */
@@ -313,14 +319,13 @@ static int tokens_check(const char *directory, const json_t *config, const struc
                         struct ls_error *error)
 {
     static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-    if (!directory || !has_defaults(directory, config))
-        return LS_OK;
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
         size_t length = strlen(tokens[i]);
         const struct chat_string texts[] = {chat->t.text, chat->with_tools.text};
         bool read = (texts[0].bytes && memmem(texts[0].bytes, texts[0].count, tokens[i], length)) ||
                     (texts[1].bytes && memmem(texts[1].bytes, texts[1].count, tokens[i], length));
-        if (read && !json_object_get(config, tokens[i]))
+        if (directory && read && !json_object_get(config, tokens[i]) &&
+            has_default(directory, config, tokens[i]))
             return ls_error_set(error, LS_EDATA,
                                 "%.300s: the chat template reads %s, and tokenizer_config.json "
                                 "does not say it: transformers would take the one of the "

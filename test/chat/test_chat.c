@@ -844,8 +844,11 @@ CASE_WITH(test_tokens_that_no_file_says, scratch_setup, scratch_teardown)
     opens(folder, NULL, refused);
     config_write(folder, "{\"tokenizer_class\": \"GPT2Tokenizer\", \"eos_token\": null}");
     opens(folder, NULL, "x");
-    scratch_write(scratch_path(folder, "config.json"), "{}", 2);
     config_write(folder, "{}");
+    opens(folder, NULL, "x");
+    scratch_write(scratch_path(folder, "config.json"), "{\"model_type\": \"olmo2\"}", 23);
+    opens(folder, NULL, "x");
+    scratch_write(scratch_path(folder, "config.json"), "{\"model_type\": \"qwen2\"}", 23);
     opens(folder, NULL, refused);
     config_write(folder, "{\"eos_token\": \"<E>\"}");
     opens(folder, NULL, "x<E>");

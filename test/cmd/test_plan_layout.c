@@ -168,8 +168,9 @@ CASE(test_larger_leaves_are_named)
     "numerics.tp_tiles=8 parallel.tp=8 parallel.pp=2 parallel.dp=16 batch.global=1536 "            \
     "batch.micro=1 parallel.zero=1 parallel.sp=true memory.recompute=selective "                   \
     "parallel.schedule=interleaved parallel.chunks=6 "
-    program_expect(GPT3 "numerics.leaf_sequences=2", 0,
-                   "each leaf of 2 sequences is summed over dp by itself: with numerics.leaf_sequences=");
+    program_expect(
+        GPT3 "numerics.leaf_sequences=2", 0,
+        "each leaf of 2 sequences is summed over dp by itself: with numerics.leaf_sequences=");
     char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", GPT3, output), 0); /* the default has 192 leaves of 8 */
     assert_null(strstr(output, "each leaf of"));
