@@ -319,6 +319,8 @@ int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t b
     if (file->error.code || bytes == 0)
         return file->error.code;
     file->size += bytes;
+    if (file->buffered && bytes >= file->room && !file->direct)
+        file_flush(file); /* else all that follows would go through the buffer */
     for (const unsigned char *from = data; bytes > 0 && !file->error.code;) {
         size_t piece = ls_min(file->room - file->buffered, bytes);
         if (!file->buffered && bytes >= file->room &&

@@ -191,6 +191,31 @@ CASE_WITH(test_an_unwanted_file_is_written_over, scratch_setup, scratch_teardown
     assert_int_equal(scratch_count(*state), 1);
 }
 
+static int write_count(void *user, const char *call)
+{
+    *(int *)user += !strcmp(call, "write");
+    return 0;
+}
+
+/* Behind a small piece they are not copied either. */
+CASE_WITH(test_large_pieces_go_to_the_system_as_they_are, scratch_setup, scratch_teardown)
+{
+    enum { HEAD = 100, PIECE = 2 * LS_FILE_STRAIGHT_BYTES };
+    int writes = 0;
+    const struct ls_fault counts = {write_count, &writes};
+    struct ls_atomic_file file;
+    struct ls_error error = {0};
+    char *data = calloc(1, PIECE);
+    int status = ls_atomic_file_open(&file, scratch_path(*state, "file"), &counts, &error);
+    assert_int_equal(status, LS_OK);
+    ls_atomic_file_write(&file, data, HEAD);
+    for (int i = 0; i < 3; i++)
+        ls_atomic_file_write(&file, data, PIECE);
+    assert_int_equal(ls_atomic_file_commit(&file, &error), LS_OK);
+    assert_int_equal(writes, 4);
+    free(data);
+}
+
 static int put_word(const void *word, FILE *file, struct ls_error *error)
 {
     fputs(word, file);
