@@ -638,10 +638,13 @@ static const struct cmd_page pages[] = {
      "object. With LOCKSTEP_IO_URING=0 in the environment, threads replace io_uring, as they do if "
      "the system does not allow it.",
      none, cmd_bench_tier, 0, "lockstep bench tier folder=/mnt/nvme\n"},
-    {"bench tokenizer", "tokenizer=SPEC text=FILE [threads=N]", "measure encoding of text",
+    {"bench tokenizer", "tokenizer=SPEC text=FILE [threads=N] [folder=PATH]",
+     "measure encoding of text",
      "Encodes a text file, five times, on one thread and on several (as many as cores) that each "
-     "encode all of it, and prints median rates; the last line has them as one JSON object. "
-     "bench/peers/tokenizer.py runs it beside tiktoken and tokenizers.",
+     "encode all of it, and prints median rates; and that of `lockstep data prepare --workers 1`, "
+     "which writes in folder=PATH (default: the current folder), in turns with one thread. The "
+     "last line has them as one JSON object. bench/peers/tokenizer.py runs it beside tiktoken and "
+     "tokenizers.",
      none, cmd_bench_tokenizer, 0,
      "lockstep bench tokenizer tokenizer=models/Qwen3-0.6B text=book.txt threads=4\n"},
     {"doctor", "", "show what this machine offers and what is missing",

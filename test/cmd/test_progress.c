@@ -164,7 +164,7 @@ CASE(test_bench_tokenizer)
 {
     char *words[] = {"tokenizer", "tokenizer=byte", "text=tokens.bin", "threads=2", NULL};
     check_shown("bench tokenizer", words,
-                "lockstep bench tokenizer: 1 of 6 rounds of one thread\n");
+                "lockstep bench tokenizer: 1 of 12 rounds of one thread\n");
     check_shown("bench tokenizer", words,
                 "lockstep bench tokenizer: 1 of 6 rounds of all threads\n");
 }
