@@ -35,6 +35,15 @@ static double value_of(ls_f16 x)
     return x & 0x8000 ? -size : size;
 }
 
+/* value_of, of sizes alone: a search asks it a dozen times. */
+static double size_of(int bits)
+{
+    static double sizes[0x7c00];
+    for (int i = 0; sizes[0x7bff] == 0 && i < 0x7c00; i++)
+        sizes[i] = value_of((ls_f16)i);
+    return sizes[bits];
+}
+
 /* The nearest by search: of two that are as near, the one whose last bit is 0. */
 static ls_f16 nearest(float x)
 {
@@ -47,13 +56,13 @@ static ls_f16 nearest(float x)
         return sign | 0x7c00;
     while (high - low > 1) {
         int middle = (low + high) / 2;
-        if (value_of((ls_f16)middle) <= size)
+        if (size_of(middle) <= size)
             low = middle;
         else
             high = middle;
     }
-    double above = high == 0x7c00 ? 0x1p16 : value_of((ls_f16)high);
-    double down = size - value_of((ls_f16)low), up = above - size;
+    double above = high == 0x7c00 ? 0x1p16 : size_of(high);
+    double down = size - size_of(low), up = above - size;
     int choice = down < up || (down == up && low % 2 == 0) ? low : high;
     return (ls_f16)(sign | choice);
 }

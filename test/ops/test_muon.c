@@ -10,24 +10,34 @@
 
 /* ---- the reference --------------------------------------------------------------------------- */
 
-/* x = (a I + b A + c A A) x, A = x x^T; rows <= cols. */
+static double dot_of(const double *x, const double *y, int64_t n)
+{
+    enum { LANES = 8 };
+    double sums[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            sums[lane] += x[i + lane] * y[i + lane];
+    for (; i < n; i++)
+        sum += x[i] * y[i];
+    for (int lane = 0; lane < LANES; lane++)
+        sum += sums[lane];
+    return sum;
+}
+
+/* x = (a I + b A + c A A) x, A = x x^T, which is its own transpose; rows <= cols. */
 static void reference_step(double *x, int64_t rows, int64_t cols)
 {
     double *gram = calloc((size_t)(rows * rows), sizeof *gram);
     double *poly = calloc((size_t)(rows * rows), sizeof *poly);
     double *next = calloc((size_t)(rows * cols), sizeof *next);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < rows; j++)
-            for (int64_t k = 0; k < cols; k++)
-                gram[i * rows + j] += x[i * cols + k] * x[j * cols + k];
+        for (int64_t j = 0; j <= i; j++)
+            gram[i * rows + j] = gram[j * rows + i] = dot_of(x + i * cols, x + j * cols, cols);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < rows; j++) {
-            double square = 0;
-            for (int64_t k = 0; k < rows; k++)
-                square += gram[i * rows + k] * gram[k * rows + j];
-            poly[i * rows + j] =
-                (i == j ? 3.4445 : 0) - 4.7750 * gram[i * rows + j] + 2.0315 * square;
-        }
+        for (int64_t j = 0; j < rows; j++)
+            poly[i * rows + j] = (i == j ? 3.4445 : 0) - 4.7750 * gram[i * rows + j] +
+                                 2.0315 * dot_of(gram + i * rows, gram + j * rows, rows);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < rows; k++)
             for (int64_t j = 0; j < cols; j++)
