@@ -55,7 +55,7 @@ CASE(test_exercises_run)
         tried += strlen("\n    lockstep ");
         /* A search need not go on to its end. */
         snprintf(command, sizeof command, "%.*s%s", (int)strcspn(tried, "\n"), tried,
-                 strncmp(tried, "plan model.", 11) == 0 ? " --forecasts 2" : "");
+                 strncmp(tried, "plan model.", 11) == 0 ? " --forecasts 1" : "");
         if (program_run("", command, output))
             fail_msg("%s\n%s", command, output);
     }

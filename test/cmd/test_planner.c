@@ -257,7 +257,7 @@ CASE(test_names_context_parallel)
 CASE(test_large_clusters_in_little_memory)
 {
     program_expect_within(
-        "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --forecasts 2 --top 2 "
+        "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --forecasts 1 --top 2 "
         "batch.global=256",
         "the best by time", (size_t)1 << 30);
     if (check_all())
