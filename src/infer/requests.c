@@ -328,8 +328,10 @@ static int conversation_take(struct reading *r, struct ls_text_request *request,
 
 static int object_of(struct reading *r, const char *line, size_t bytes, json_t **out)
 {
-    const char *example =
-        r->kind == LS_PROMPTS && !r->by.chat ? ", {\"prompt\": \"TEXT\"} or " PROMPT_OF_IDS : "";
+    const char *example = r->by.chat              ? ", {\"messages\": [...]}"
+                          : r->kind == LS_PROMPTS ? ", {\"prompt\": \"TEXT\"} or " PROMPT_OF_IDS
+                                                  : "";
+    const char *lines = r->by.chat && ls_path_ends(r->name, ".json") ? "" : " a line";
     json_error_t where;
     *out = ls_json_load(line, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
@@ -338,10 +340,9 @@ static int object_of(struct reading *r, const char *line, size_t bytes, json_t *
         return LS_OK;
     int status =
         r->by.listed ? ls_error_set(r->error, LS_EDATA, "expected a JSON object")
-        : *out
-            ? ls_error_set(r->error, LS_EDATA, "expected one JSON object a line%s", example)
-            : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object a line%s",
-                           where.column, where.text, example);
+        : *out ? ls_error_set(r->error, LS_EDATA, "expected one JSON object%s%s", lines, example)
+               : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object%s%s",
+                              where.column, where.text, lines, example);
     json_decref(*out);
     *out = NULL;
     return status;

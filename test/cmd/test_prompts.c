@@ -94,6 +94,9 @@ CASE(test_conversations)
         "$L generate run --chat --chat-template day --template-date 2026-11-25 --prompts u.jsonl "
         "--tokens 3 > c && cmp p c",
         0, "");
+    expect("echo '[{\"role\": \"user\"}]' > list.json; "
+           "$L generate run --chat --chat-template t --prompts list.json",
+           data, "list.json: expected one JSON object, {\"messages\": [...]}");
     expect("$L generate run --chat --chat-template day --prompts u.jsonl", data,
            "day:1:4: strftime_now is not defined");
     expect("$L generate run --chat --chat-template day --template-date 1.2.2026 --prompts u.jsonl",
