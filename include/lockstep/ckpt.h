@@ -206,6 +206,10 @@ int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *
  * last end, writes them to the checkpoint. Each one's memory is free when it is copied; the
  * writer's end frees the rest, and so does the process's. */
 void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer);
+/* Local, before begin: parts that are written over those of a spare go to its memory by these maps
+ * (base/file.h), the caller's to free, one writer's at a time. */
+struct ls_file_maps;
+void ls_checkpoint_writer_map(struct ls_checkpoint_writer *writer, struct ls_file_maps **maps);
 /* From any thread: _copy, under way or not begun, ends with LS_ESTOPPED. */
 void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);
 /* Collective, of ranks that have all parts synced, for LS_CKPT_EACH_MACHINE: the files of each

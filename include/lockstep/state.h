@@ -89,8 +89,9 @@ struct ls_state {
     const char *snapshots; /* the folder of ls_saving_begin, where ls_state_resume looks too; NULL:
                             * there is none. The caller's */
     bool from_snapshot;    /* it went on from one */
-    struct ls_saving *saving; /* whose thread reads the state; NULL: none */
-    double saving_wait_s;     /* that updates have waited for such threads */
+    struct ls_saving *saving;  /* whose thread reads the state; NULL: none */
+    double saving_wait_s;      /* that updates have waited for such threads */
+    struct ls_file_maps *maps; /* of its snapshots' files, which that thread writes over */
 };
 
 /* Local. Takes the unit's memory from arena, which may be measuring, and places in tiers. Nothing

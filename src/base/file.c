@@ -7,14 +7,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 enum {
     BUFFER_BYTES = LS_FILE_STRAIGHT_BYTES,
@@ -225,6 +230,110 @@ int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const str
     return ls_error_errno(error, failure, "%s: no file in memory for it", path);
 }
 
+/* ---- written over in memory ------------------------------------------------------------------ */
+
+enum { MAPS = 4 }; /* two parts of a checkpoint, in two buffers */
+
+struct ls_file_maps {
+    struct map {
+        dev_t device;
+        ino_t file;
+        unsigned char *memory; /* [bytes] */
+        size_t bytes;
+    } list[MAPS]; /* the last one that was asked for first; bytes 0: none */
+};
+
+static void map_drop(struct map *map)
+{
+    if (map->bytes)
+        munmap(map->memory, map->bytes);
+    *map = (struct map){0};
+}
+
+void ls_file_maps_free(struct ls_file_maps *maps)
+{
+    for (int i = 0; maps && i < MAPS; i++)
+        map_drop(&maps->list[i]);
+    free(maps);
+}
+
+/* A page that is not there yet may find no room, and whoever stores to it would be killed. */
+static bool has_memory(int fd, const struct stat *about)
+{
+    struct statfs system;
+    return about->st_size > 0 && (int64_t)about->st_blocks * 512 >= about->st_size &&
+           !fstatfs(fd, &system) && system.f_type == TMPFS_MAGIC;
+}
+
+/* What is open for writing alone cannot be mapped, so it is opened again. NULL on failure. */
+static unsigned char *file_map(const char *path, size_t bytes)
+{
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    void *memory =
+        fd < 0 ? MAP_FAILED
+               : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* The file's, now the first one of the list. NULL: there is none. */
+static const struct map *map_take(struct ls_file_maps *maps, const char *path,
+                                  const struct stat *about)
+{
+    struct map taken = {
+        .device = about->st_dev, .file = about->st_ino, .bytes = (size_t)about->st_size};
+    int at = 0;
+    while (at < MAPS - 1 &&
+           (maps->list[at].file != taken.file || maps->list[at].device != taken.device))
+        at++;
+    struct map *old = &maps->list[at];
+    if (old->file == taken.file && old->device == taken.device && old->bytes == taken.bytes) {
+        taken.memory = old->memory;
+    } else {
+        map_drop(old);
+        taken.memory = file_map(path, taken.bytes);
+    }
+    if (!taken.memory)
+        return NULL;
+    memmove(&maps->list[1], &maps->list[0], (size_t)at * sizeof *old);
+    maps->list[0] = taken;
+    return &maps->list[0];
+}
+
+void ls_atomic_file_map(struct ls_atomic_file *file, struct ls_file_maps **maps)
+{
+    struct stat about;
+    LS_ASSERT(file->fd >= 0 && !file->size);
+    if (fstat(file->fd, &about) || !has_memory(file->fd, &about)) {
+        ls_file_maps_free(*maps);
+        *maps = NULL;
+        return;
+    }
+    *maps = *maps ? *maps : calloc(1, sizeof **maps);
+    const struct map *map = *maps ? map_take(*maps, file->temporary, &about) : NULL;
+    file->map = map ? map->memory : NULL;
+    file->map_bytes = map ? map->bytes : 0;
+}
+
+/* What is stored is not read soon: it goes to memory past the caches, which need not fetch it
+ * first. */
+static void memory_put(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+#ifdef __SSE2__
+    size_t head = ls_min((size_t)(-(uintptr_t)to % sizeof(__m128i)), bytes);
+    memcpy(to, from, head);
+    to += head, from += head, bytes -= head;
+    for (; bytes >= sizeof(__m128i); bytes -= sizeof(__m128i)) {
+        _mm_stream_si128((__m128i *)(void *)to,
+                         _mm_loadu_si128((const __m128i *)(const void *)from));
+        to += sizeof(__m128i), from += sizeof(__m128i);
+    }
+    _mm_sfence();
+#endif
+    memcpy(to, from, bytes);
+}
+
 void ls_atomic_file_direct(struct ls_atomic_file *file)
 {
     LS_ASSERT(file->fd >= 0 && !file->size);
@@ -306,6 +415,28 @@ static int file_put(struct ls_atomic_file *file, const unsigned char *data, size
     return LS_OK;
 }
 
+/* As much of data[*bytes] as there is a map for, nothing if a write is to fail. */
+static void map_put(struct ls_atomic_file *file, const unsigned char **data, size_t *bytes)
+{
+    size_t piece = ls_min(*bytes, file->map_bytes - file->on_disk);
+    int failure = ls_fault_check(file->fault, "write");
+    if (failure) {
+        file_fail(file, failure, "write");
+        return;
+    }
+    memory_put(file->map + file->on_disk, *data, piece);
+    file->on_disk += piece;
+    file->size += piece;
+    *data += piece;
+    *bytes -= piece;
+    ls_progress();
+    if (file->on_disk == file->map_bytes) { /* what is more is written as ever */
+        file->map = NULL;
+        if (lseek(file->fd, (off_t)file->on_disk, SEEK_SET) < 0)
+            file_fail(file, errno, "write");
+    }
+}
+
 static int file_flush(struct ls_atomic_file *file)
 {
     size_t bytes = file->buffered;
@@ -318,10 +449,13 @@ int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t b
     LS_ASSERT(file->fd >= 0);
     if (file->error.code || bytes == 0)
         return file->error.code;
+    const unsigned char *from = data;
+    if (file->map)
+        map_put(file, &from, &bytes);
     file->size += bytes;
     if (file->buffered && bytes >= file->room && !file->direct)
         file_flush(file); /* else all that follows would go through the buffer */
-    for (const unsigned char *from = data; bytes > 0 && !file->error.code;) {
+    while (bytes > 0 && !file->error.code) {
         size_t piece = ls_min(file->room - file->buffered, bytes);
         if (!file->buffered && bytes >= file->room &&
             (!file->direct || (uintptr_t)from % LS_FILE_BLOCK_BYTES == 0)) {

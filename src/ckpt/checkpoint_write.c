@@ -39,6 +39,7 @@ struct ls_checkpoint_writer {
     } taken[CKPT_PARTS]; /* of another writer, or in memory: what is copied */
     int taken_count;
     bool staged;
+    struct ls_file_maps **maps; /* of the spare's parts, or NULL */
     bool cancelled;
     char run[PATH_MAX], parent[PATH_MAX], directory[PATH_MAX], temporary[PATH_MAX];
 };
@@ -193,6 +194,11 @@ void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer)
     writer->staged = true;
 }
 
+void ls_checkpoint_writer_map(struct ls_checkpoint_writer *writer, struct ls_file_maps **maps)
+{
+    writer->maps = maps;
+}
+
 static int tensors_open(struct ls_checkpoint_writer *writer, const char *sharding,
                         struct ls_safetensors_writer **tensors, struct ls_error *error)
 {
@@ -205,6 +211,8 @@ static int tensors_open(struct ls_checkpoint_writer *writer, const char *shardin
     if (!status)
         status = (writer->staged ? ls_memory_file_open : ls_atomic_file_open)(&file, path,
                                                                               writer->fault, error);
+    if (!status && writer->maps)
+        ls_atomic_file_map(&file, writer->maps);
     return status ? status
                   : ckpt_tensors_begin(tensors, &file, writer->now.entries, writer->now.count,
                                        metadata, 2, error);

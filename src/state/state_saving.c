@@ -95,6 +95,8 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
     if (folder)
         status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state, spare,
                                            LS_CKPT_EACH_MACHINE, saving->comm, NULL, error);
+    if (saving->memory)
+        ls_checkpoint_writer_map(saving->memory, &saving->state->maps);
     if (status || !stored)
         return status;
     if (saving->holds)

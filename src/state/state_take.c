@@ -221,6 +221,7 @@ int ls_state_take(struct ls_state *state, struct ls_arena *arena, struct ls_erro
 
 void ls_state_release(struct ls_state *state)
 {
+    ls_file_maps_free(state->maps);
     ls_optimizer_release(&state->optimizer);
     for (int set = 0; set < LS_SETS_MAX; set++) {
         ls_zero_free(state->zero[set]);

@@ -20,6 +20,9 @@
 #include "../support/suite.h"
 
 static bool direct; /* files are written past the page cache */
+static struct ls_file_maps *maps;
+static bool maps_files; /* they are written by maps, */
+static bool mapped;     /* and the last one was */
 
 /* Writes bytes of 'a' + n % 26 in pieces of piece bytes. */
 static int write_pattern(const char *path, size_t bytes, size_t piece, const struct ls_fault *fault,
@@ -31,6 +34,9 @@ static int write_pattern(const char *path, size_t bytes, size_t piece, const str
         return code;
     if (direct)
         ls_atomic_file_direct(&file);
+    if (maps_files)
+        ls_atomic_file_map(&file, &maps);
+    mapped = file.map != NULL;
     char *data = malloc(piece);
     for (size_t at = 0; at < bytes; at += piece) {
         size_t count = bytes - at < piece ? bytes - at : piece;
@@ -189,6 +195,67 @@ CASE_WITH(test_an_unwanted_file_is_written_over, scratch_setup, scratch_teardown
     assert_int_equal(unlink(other), 0);
     ls_atomic_file_reuse(other);
     assert_int_equal(scratch_count(*state), 1);
+}
+
+static int write_refuse(void *user, const char *call)
+{
+    (void)user;
+    return strcmp(call, "write") ? 0 : EIO;
+}
+
+/* A file that has all of its memory is written over by a map, which the next write finds again:
+ * shorter, longer than the map, in pieces that begin anywhere, and not at all if it is to fail. One
+ * with a hole, or a new one of the same name, is written as ever. */
+CASE(test_a_file_in_memory_is_written_over_by_a_map)
+{
+    enum { LONG = 700001, SHORT = 300007 };
+    static const struct {
+        size_t bytes, piece;
+        bool mapped, gone, hollow;
+    } writes[] = {
+        {LONG, 1000, false, false, false},
+        {LONG, 1000, true, false, false},
+        {SHORT, 4099, true, false, false},
+        {LONG, 300 << 10, true, false, false},
+        {LONG, 1 << 20, true, false, false},
+        {LONG, 1000, false, true, false},
+        {LONG, (256 << 10) + 1, true, false, false},
+        {LONG, 1000, false, false, true},
+        {LONG, 7, true, false, false},
+    };
+    char folder[] = "/dev/shm/lockstep-test-XXXXXX", path[PATH_MAX];
+    struct ls_error error = {0};
+    struct stat before, after;
+    if (!mkdtemp(folder))
+        skip();
+    snprintf(path, sizeof path, "%s/file", folder);
+    maps_files = true;
+    for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
+        int held = open(path, O_RDWR); /* so that no other file gets its number */
+        bool there = held >= 0 && !fstat(held, &before);
+        if (there && writes[i].hollow)
+            assert_true(!ftruncate(held, 0) && !ftruncate(held, LONG));
+        if (writes[i].gone)
+            unlink(path);
+        ls_atomic_file_reuse(path);
+        assert_int_equal(write_pattern(path, writes[i].bytes, writes[i].piece, NULL, &error),
+                         LS_OK);
+        assert_pattern(path, writes[i].bytes);
+        assert_int_equal(mapped, writes[i].mapped);
+        assert_int_equal(maps != NULL, writes[i].mapped);
+        assert_int_equal(stat(path, &after), 0);
+        assert_int_equal(there && after.st_ino == before.st_ino, there && !writes[i].gone);
+        if (there)
+            close(held);
+    }
+    const struct ls_fault fails = {write_refuse, NULL};
+    ls_atomic_file_reuse(path);
+    assert_int_equal(write_pattern(path, LONG, 1000, &fails, &error), LS_EIO);
+    assert_true(mapped && access(path, F_OK));
+    ls_file_maps_free(maps);
+    maps = NULL;
+    maps_files = false;
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static int write_count(void *user, const char *call)

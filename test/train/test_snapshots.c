@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <linux/magic.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -27,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -371,6 +373,18 @@ CASE(test_no_room_for_more)
 
 /* ---- files of the one before the newest ------------------------------------------------------ */
 
+static _Atomic int maps; /* files that are written over by a map, of those in memory */
+static _Atomic bool in_memory;
+
+WRAPPED(ls_atomic_file_map);
+void __wrap_ls_atomic_file_map(struct ls_atomic_file *file, struct ls_file_maps **list)
+{
+    struct statfs system;
+    in_memory = !fstatfs(file->fd, &system) && system.f_type == TMPFS_MAGIC;
+    __real_ls_atomic_file_map(file, list);
+    maps += file->map != NULL;
+}
+
 static int held[STEPS + 1]; /* a file of each snapshot, open: no other file gets its number */
 
 static void file_hold(void *user, const struct ls_step_report *report)
@@ -390,7 +404,9 @@ CASE(test_its_files_are_taken_again)
     struct job job = {.stepped = file_hold};
     struct stat file[STEPS - 1];
     start_over();
+    maps = 0;
     expect_run(&job, 1, "snapshot.every=1");
+    assert_int_equal(maps, in_memory ? 2 * (STEPS - 3) : 0); /* two parts, from the third on */
     for (int step = 1; step <= STEPS - 2; step++) {
         assert_int_equal(fstat(held[step], &file[step]), 0);
         if (step > 1)
