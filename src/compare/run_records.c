@@ -91,12 +91,20 @@ static void event_visit(struct collector *c, const char *event, const char *data
     snprintf(c->record->data, sizeof c->record->data, "%s", data);
 }
 
+/* A float's decimal, read as a double, may be off by a rounding. */
+static bool is_of(double decimal, uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return fabs(decimal - (double)value) <= fabs((double)value) * 0x1p-23;
+}
+
 static void metrics_visit(void *user, const struct ls_record *record)
 {
     const char *loss_bits = ls_record_text(record, "loss_bits");
     const char *hash = ls_record_text(record, "hash");
     const char *event = ls_record_text(record, "event");
-    double step = ls_record_value(record, "step"), given;
+    double step = ls_record_value(record, "step"), given, loss;
     if (event)
         event_visit(user, event, ls_record_string(record, "data"));
     if (isnan(step) || (!loss_bits && !hash))
@@ -114,6 +122,10 @@ static void metrics_visit(void *user, const struct ls_record *record)
     snprintf(added->ledger, sizeof added->ledger, "%s", ls_record_string(record, "ledger"));
     if (loss_bits)
         chain_follow(user, added, ls_record_text(record, "chain"));
+    if (loss_bits && ls_record_number(record, "loss", &loss) && !is_of(loss, added->loss_bits))
+        chain_broken(user, added->step,
+                     "the record of step %ld was altered: its loss is not that of loss_bits",
+                     (long)added->step);
 }
 
 static void checkpoint_visit(void *user, const char *directory,

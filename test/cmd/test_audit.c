@@ -99,6 +99,14 @@ static void alter_loss(json_t *records)
     digit_alter(record_of(records, 5), "loss_bits");
 }
 
+/* What people read, where the program reads its bits. */
+static void alter_decimal(json_t *records)
+{
+    json_t *record = record_of(records, 5);
+    double loss = json_number_value(json_object_get(record, "loss"));
+    json_object_set_new(record, "loss", json_real(loss * (1 - 0x1p-22)));
+}
+
 static void alter_norm(json_t *records)
 {
     json_t *record = record_of(records, 5);
@@ -178,7 +186,13 @@ static void chain_again(json_t *records)
 
 static void alter_loss_and_chain(json_t *records)
 {
+    json_t *record = record_of(records, 5);
     alter_loss(records);
+    uint32_t bits =
+        (uint32_t)strtoul(json_string_value(json_object_get(record, "loss_bits")), NULL, 16);
+    float loss;
+    memcpy(&loss, &bits, sizeof loss);
+    json_object_set_new(record, "loss", json_real((double)loss));
     chain_again(records);
 }
 
@@ -222,6 +236,7 @@ static const struct altered {
 } all_altered[] = {
     {"nothing", chain_again, 0, 0, false},
     {"a loss bit", alter_loss, 5, 5, false},
+    {"a decimal loss", alter_decimal, 5, 0, false},
     {"a bit of a gradient norm", alter_norm, 5, 5, false},
     {"a hash", alter_hash, 6, 6, false},
     {"the ledger of the samples", alter_ledger, 5, 5, false},
