@@ -146,9 +146,6 @@ CASE(test_published_rows_are_admitted)
  * code says. */
 CASE(test_order_costs_presets_little)
 {
-#ifdef LS_MEMORY_CHECK
-    skip(); /* every step poisons what is dead there, and the table has no time for that */
-#endif
     static char output[PROGRAM_OUTPUT_BYTES];
     int lines = 0,
         code = program_run("python3 tools/bench-plan.py --presets --lockstep", "", output);
