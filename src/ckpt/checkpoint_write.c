@@ -184,7 +184,7 @@ static char *sharding_text(const struct ls_checkpoint_writer *writer)
             object, entry->name,
             json_pack("{s:o}", "saved_offsets", counts(entry->dims, offset_of(writer, i))));
     }
-    char *text = ls_json_text(object, JSON_COMPACT);
+    char *text = json_dumps(object, JSON_COMPACT);
     json_decref(object);
     return text;
 }
@@ -456,7 +456,7 @@ static int reports_gather(struct ls_checkpoint_writer *writer, struct ls_error *
     if (!writer->comm || ls_comm_size(writer->comm) == 1)
         return LS_OK;
     int ranks = ls_comm_size(writer->comm), status = LS_OK;
-    char *mine = ls_json_text(writer->report, JSON_COMPACT), *room = NULL;
+    char *mine = json_dumps(writer->report, JSON_COMPACT), *room = NULL;
     int64_t *lengths = calloc((size_t)ranks, sizeof *lengths);
     int64_t length = mine ? (int64_t)strlen(mine) : 0, most = 0;
     if (!mine || !lengths)
@@ -580,7 +580,7 @@ static int manifest_make(const struct ls_checkpoint_writer *writer, char **made,
     char digest[33], *text = NULL;
     if (object && ckpt_object_digest(object, ckpt_versions[0].digest, digest) &&
         !json_object_set_new(object, ckpt_versions[0].digest, json_string(digest)))
-        text = ls_json_text(object, JSON_INDENT(1));
+        text = json_dumps(object, JSON_INDENT(1));
     json_decref(object);
     if (!text)
         return ls_error_set(error, LS_EINVAL,

@@ -1,8 +1,6 @@
 /* What readers and writers of checkpoints share: number types' names, digests as text, paths. */
 #include "ckpt/format.h"
 
-#include <lockstep/base/json.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +59,7 @@ void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33])
 bool ckpt_object_digest(json_t *object, const char *field, char text[33])
 {
     json_object_del(object, field);
-    char *bytes = ls_json_text(object, JSON_COMPACT | JSON_SORT_KEYS);
+    char *bytes = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
     if (!bytes)
         return false;
     XXH128_hash_t hash = XXH3_128bits(bytes, strlen(bytes));

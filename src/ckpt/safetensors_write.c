@@ -1,8 +1,6 @@
 /* Writes safetensors: the header first, then each tensor as it comes, its size checked. */
 #include "ckpt/format.h"
 
-#include <lockstep/base/json.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +116,7 @@ static int header_make(const struct ls_tensor_entry *const *order, size_t count,
                         : ls_no_memory(error, "for the header");
     for (size_t i = 0; !status && i < count; i++)
         status = header_add(header, order[i], &out->data, error);
-    char *bare = status ? NULL : ls_json_text(header, JSON_COMPACT);
+    char *bare = status ? NULL : json_dumps(header, JSON_COMPACT);
     json_decref(header);
     if (status)
         return status;

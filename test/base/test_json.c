@@ -6,8 +6,6 @@
 #include <lockstep/base/json.h>
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 CASE(test_an_object_is_read)
@@ -112,60 +110,6 @@ CASE(test_what_is_no_object_is_refused)
     assert_int_equal(ls_json_read(scratch_path(*state, "none.json"), LS_ECKPT, &object, &error),
                      LS_EIO);
     assert_null(object);
-}
-
-/* A value of every kind, deeper and deeper; turn draws. */
-static json_t *drawn_value(uint64_t *turn, int depth)
-{
-    static const char *const strings[] = {"", "plain", "\"\\/\b\n\x01\x7f", "é€😀", "b", "a", "ab"};
-    static const json_int_t integers[] = {0, 7, -1, 10, INT64_MAX, INT64_MIN};
-    *turn = *turn * 6364136223846793005u + 1442695040888963407u;
-    unsigned kind = (unsigned)(*turn >> 33) % (depth < 4 ? 9 : 6), which = (unsigned)(*turn >> 40);
-    if (kind == 0)
-        return json_pack("[n, b, b]", which & 1, 1);
-    if (kind == 1)
-        return json_real(1.0 / (which + 1) * 1e-7);
-    if (kind < 4)
-        return json_integer(integers[which % 6]);
-    if (kind < 6)
-        return json_string(strings[which % 7]);
-    json_t *list = kind == 6 ? json_array() : json_object();
-    for (unsigned i = 0; i < which % 12; i++) {
-        json_t *value = drawn_value(turn, depth + 1);
-        char key[32];
-        snprintf(key, sizeof key, "%s%u", strings[*turn % 7], (unsigned)(*turn % 97));
-        if (kind == 6)
-            json_array_append_new(list, value);
-        else
-            json_object_set_new(list, key, value);
-    }
-    return list;
-}
-
-CASE(test_text_is_that_of_jansson)
-{
-    static const size_t flags[] = {JSON_COMPACT,
-                                   JSON_COMPACT | JSON_SORT_KEYS,
-                                   JSON_INDENT(1),
-                                   JSON_INDENT(3) | JSON_SORT_KEYS,
-                                   0,
-                                   JSON_SORT_KEYS};
-    uint64_t turn = 1;
-    size_t compared = 0;
-    for (int i = 0; i < 60; i++) {
-        json_t *value = json_pack("{s:o, s:[], s:{}}", "drawn", drawn_value(&turn, 0), "no", "ne");
-        assert_non_null(value);
-        for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++) {
-            char *ours = ls_json_text(value, flags[f]), *theirs = json_dumps(value, flags[f]);
-            assert_string_equal(ours, theirs);
-            compared += strlen(theirs);
-            free(ours);
-            free(theirs);
-        }
-        json_decref(value);
-    }
-    assert_true(compared > 100000);
-    assert_null(ls_json_text(NULL, JSON_COMPACT));
 }
 
 SUITE_MAIN(scratch_setup, scratch_teardown)

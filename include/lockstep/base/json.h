@@ -29,9 +29,6 @@ int ls_json_parse(const char *name, const char *text, size_t bytes, int code, st
 struct json_t *ls_json_load(const char *text, size_t bytes, size_t flags,
                             struct json_error_t *where);
 
-/* The bytes of json_dumps(value, flags), in less time, to be freed; NULL without memory. The flags:
- * JSON_COMPACT, JSON_SORT_KEYS, JSON_INDENT(n). */
-char *ls_json_text(const struct json_t *value, size_t flags);
 /* Writes a string with its quotes; what is not UTF-8 becomes U+FFFD. Bytes may be 0. */
 void ls_json_string(FILE *file, const char *bytes, size_t count);
 /* Writes a number in at most so many digits, with a point whatever the locale; null if it is not
