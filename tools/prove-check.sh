@@ -4,7 +4,8 @@
 #
 #     tools/prove-check.sh load|core|clock|pauses [TIMES [PROGRAM...]]
 #
-#     load   beside three busy loops a core (BUSY=N: N of them; 0 in a clone that runs beside another's)
+#     load   beside three busy loops a core (BUSY=N: N of them; 0 in a clone that runs beside another's),
+#            and as many programs at a time as loops
 #     core   on one core
 #     clock  with a time of day that leaps (tools/jumping-clock.c)
 #     pauses with threads that pause at drawn calls (tools/pauses.c), which shows in a few
@@ -28,6 +29,7 @@ trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"; rm -f "$log"' EXIT
 
 case $kind in
 load)
+    export TEST_JOBS=${TEST_JOBS:-$((3 * $(nproc)))}
     for _ in $(seq "${BUSY:-$((3 * $(nproc)))}"); do
         sh -c 'while :; do :; done' &
         busy+=($!)

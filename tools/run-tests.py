@@ -47,6 +47,7 @@ CPU_MAX = 1200  # seconds of CPU time
 IDLE_MAX = int(os.environ.get("IDLE_MAX", 120))  # looks, LOOK_S apart
 LOOK_S = 1
 CORES = len(os.sched_getaffinity(0))
+JOBS = int(os.environ.get("TEST_JOBS", CORES + (CORES + 1) // 2))
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIGHTS = os.path.join(ROOT, "test", "weights.txt")
@@ -473,8 +474,8 @@ def ended(number, _):
 def main():
     options = argparse.ArgumentParser(description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--jobs", type=int, default=CORES + (CORES + 1) // 2,
-                         help="programs at a time; by default some more than cores: some wait")
+    options.add_argument("--jobs", type=int, default=JOBS,
+                         help="programs at a time; by default $TEST_JOBS, or some more than cores: some wait")
     options.add_argument("--record", action="store_true", help="write test/weights.txt")
     options.add_argument("--under", default="", help="a command that runs the programs")
     options.add_argument("--summary", metavar="FILE")
