@@ -284,7 +284,7 @@ int cmd_args_output(const struct cmd_args *args, const char *name, const char **
 static void line_print(const char *line)
 {
     ls_meter_clear();
-    fflush(stdout);
+    cmd_flush();
     fprintf(stderr, "lockstep %s: %s\n", running, line);
 }
 

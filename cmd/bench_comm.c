@@ -80,7 +80,7 @@ static int bench_size(struct ls_comm *comm, bool mpi, int64_t bytes, struct ls_e
         printf("%10lld  %12.1f  %8.2f  %16.1f  %8.2f\n", (long long)bytes, time * 1e6,
                (double)bytes / time * 1e-9, bench_seconds(&turns, LIMIT) * 1e6,
                bench_ratio(&turns, OURS, LIMIT));
-        fflush(stdout);
+        cmd_flush();
     }
     free(sample.copy);
     free(sample.buffer);

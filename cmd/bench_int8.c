@@ -88,7 +88,7 @@ static int line(struct bench *b, struct ls_error *error)
         printf("  %9.1f %5.2f", flops_of(b) / bench_seconds(&turns, kind) / 1e9,
                bench_ratio(&turns, BF16, kind));
     printf("\n");
-    fflush(stdout);
+    cmd_flush();
     return LS_OK;
 }
 

@@ -63,7 +63,7 @@ static void check_print(const struct ls_measure_check *check, int threads, const
         printf("; file over step: %.3f (%lld works interpolated)",
                check->file_total_s / check->step_s, (long long)check->missing);
     printf("\n");
-    fflush(stdout);
+    cmd_flush();
 }
 
 static int check_run(struct bench *bench, struct ls_error *error)

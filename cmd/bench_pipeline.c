@@ -49,7 +49,7 @@ static int bench_schedule(const struct bench *bench, enum ls_schedule_kind kind,
                    chunks, trial.result.makespan_s * 1e3, 100 * figures.bubble,
                    100 * trial.result.bubble, 100 * figures.bubble_rank,
                    100 * trial.result.bubble_rank, (double)figures.live_max / chunks);
-        fflush(stdout);
+        cmd_flush();
         ls_schedule_figures_release(&figures);
     }
     ls_schedule_release(&schedule);

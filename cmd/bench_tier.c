@@ -125,7 +125,7 @@ static int ways_measure(struct bench *bench, struct way *ways, int count, struct
         }
         printf("\n");
     }
-    fflush(stdout);
+    cmd_flush();
     return status;
 }
 

@@ -99,6 +99,12 @@ int cmd_args_amount(const struct cmd_args *args, const char *option, double most
 int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,
                     struct ls_error *error);
 
+/* ---- standard output ------------------------------------------------------------------------- */
+
+/* Flushes standard output: 0, or the errno of the first write to it that failed, which the end of
+ * the program reports. */
+int cmd_flush(void);
+
 /* ---- text of others -------------------------------------------------------------------------- */
 
 /* What a model writes, or a path, may command a terminal: there it is escaped, character by

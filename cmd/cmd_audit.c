@@ -106,7 +106,7 @@ static int compute(const struct ls_audit *audit, const struct ls_config *config,
     printf("computing %s again %s, with %s: %s, %s\n",
            steps_text(audit->checkpoint_step + 1, last).text, from, text,
            ls_counted(ls_config_ranks(config), "rank thread").text, ls_bytes(bytes).text);
-    fflush(stdout);
+    cmd_flush();
     return ls_rerun_new(config, audit->checkpoint, tensors, last, out, error);
 }
 

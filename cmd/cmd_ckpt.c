@@ -118,7 +118,7 @@ static int verify_one(struct verified *verified, const char *directory, struct l
                   checkpoint->state.hash[0] ? checkpoint->state.hash : "none");
         verified->whole++;
     }
-    fflush(stdout);
+    cmd_flush();
     ls_checkpoint_close(checkpoint);
     return LS_OK;
 }

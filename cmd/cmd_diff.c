@@ -59,7 +59,7 @@ static void begin_print(void *user, const struct ls_diff *d, int i, double bytes
     printf("%s again: steps %ld to %ld, %s, %s\n", names[i], (long)d->from + 1, (long)d->found.step,
            ls_counted(ls_config_ranks(&d->run[i].record.config), "rank thread").text,
            ls_bytes(bytes).text);
-    fflush(stdout);
+    cmd_flush();
 }
 
 /* The fingerprint of a run's newest checkpoint, NULL without one. */

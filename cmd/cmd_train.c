@@ -76,7 +76,7 @@ static void on_started(void *user, const struct ls_config *config,
            (double)plan->bytes[LS_MEMORY_ACTIVATIONS] / 0x1p20);
     if (first_step > 0)
         printf("going on after step %ld\n", (long)first_step);
-    fflush(stdout);
+    cmd_flush();
 }
 
 /* What a narrow terminal cuts off is what is needed least. */
@@ -128,7 +128,7 @@ static void on_stepped(void *user, const struct ls_step_report *r)
     }
     if (last && r->hashed)
         printf("hash %s\n", r->hash);
-    fflush(stdout);
+    cmd_flush();
 }
 
 static void on_evaluated(void *user, int64_t step, const struct ls_eval_report *r)
@@ -141,7 +141,7 @@ static void on_evaluated(void *user, int64_t step, const struct ls_eval_report *
     if (r->bits_per_byte > 0)
         printf("  %.3f bits per byte", r->bits_per_byte);
     putchar('\n');
-    fflush(stdout);
+    cmd_flush();
 }
 
 static void on_sampled(void *user, int64_t step, const char *text)
@@ -156,7 +156,7 @@ static void on_sampled(void *user, int64_t step, const char *text)
     cmd_text_put(&shown, text, strlen(text));
     cmd_text_end(&shown);
     putchar('\n');
-    fflush(stdout);
+    cmd_flush();
 }
 
 static void on_saved(void *user, int64_t step)
@@ -179,7 +179,7 @@ static void on_idle(void *user, int64_t step, const char *hash)
         cmd_print("step %ld  saved %s\n", (long)step, config->train.resume);
     else if (!p->saved)
         on_saved(user, step);
-    fflush(stdout);
+    cmd_flush();
 }
 
 static int on_plan(void *user, const struct ls_config *config, int threads,

@@ -55,7 +55,7 @@ static void layout_print(void *user, const struct ls_verified *told)
     } else {
         puts("ok");
     }
-    fflush(stdout);
+    cmd_flush();
 }
 
 static int summary(const struct ls_verify *v)

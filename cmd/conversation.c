@@ -110,7 +110,7 @@ void turn_read(char **text, size_t *bytes)
     while (end == 0) {
         if (isatty(STDIN_FILENO)) {
             fputs("> ", stdout);
-            fflush(stdout);
+            cmd_flush();
         }
         ssize_t got = getline(&line, &room, stdin);
         if (got < 0) {

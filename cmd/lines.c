@@ -50,11 +50,12 @@ int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error)
             *error = lines->file.error;
         return status;
     }
-    bool written = fwrite(lines->text, 1, lines->bytes, stdout) == lines->bytes && !fflush(stdout);
-    if (!written && errno == EPIPE)
+    bool taken = fwrite(lines->text, 1, lines->bytes, stdout) == lines->bytes;
+    int failure = taken ? cmd_flush() : errno;
+    if (failure == EPIPE)
         __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
-    if (!written)
-        return ls_error_errno(error, errno, "standard output cannot be written");
+    if (failure)
+        return ls_error_errno(error, failure, "standard output cannot be written");
     return LS_OK;
 }
 

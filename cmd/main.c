@@ -132,12 +132,9 @@ int main(int argc, char **argv)
         return ls_exit_code(error.code);
     }
     int code = dispatch(argc, argv);
-    errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_gone()) {
-        static const char what[] = "lockstep: cannot write the output";
-        /* An earlier write failed, and nobody kept why. */
-        int status =
-            errno ? ls_error_errno(&error, errno, what) : ls_error_set(&error, LS_EIO, what);
+    int failure = cmd_flush();
+    if (failure && !reader_gone()) {
+        int status = ls_error_errno(&error, failure, "lockstep: cannot write the output");
         fprintf(stderr, "%s\n", error.text);
         return code ? code : ls_exit_code(status);
     }

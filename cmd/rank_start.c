@@ -42,7 +42,7 @@ static void waiting_threads_sleep(const struct ls_config *config)
         (config->path[0] && (stat(config->path, &file) || !S_ISREG(file.st_mode))))
         return;
     setenv(chosen[0], "passive", 1);
-    fflush(stdout);
+    cmd_flush();
     execv("/proc/self/exe", program_arguments);
 }
 
@@ -66,7 +66,7 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
                 error->text);
         if (!lives)
             operations_print(world);
-        fflush(stdout);
+        cmd_flush();
         fflush(stderr);
         if (!lives)
             ls_mpi_abort(ls_exit_code(status));
@@ -295,7 +295,7 @@ void ranks_end(int status, const struct ls_error *error)
     if (status != LS_ECOMM)
         return;
     int code = cmd_fail(status, error);
-    fflush(stdout);
+    cmd_flush();
     fflush(stderr);
     _exit(code);
 }

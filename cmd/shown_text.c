@@ -1,9 +1,19 @@
-/* Text of others as it is shown: a model's, and paths. */
+/* What standard output gets: text of others as it is shown, a model's and paths. */
 #include "cmd.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+int cmd_flush(void)
+{
+    static int failure;
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !failure)
+        failure = errno ? errno : EIO; /* a write between two flushes failed, nobody kept why */
+    return failure;
+}
 
 void cmd_text_begin(struct cmd_text *text)
 {
@@ -29,7 +39,7 @@ void cmd_text_put(struct cmd_text *text, const char *bytes, size_t count)
         if (text->count == whole)
             cmd_text_end(text);
     }
-    fflush(stdout);
+    cmd_flush();
 }
 
 void cmd_print(const char *format, ...)

@@ -35,6 +35,8 @@ CASE(test_whole_checkpoints)
         assert_non_null(strstr(output, words));
     }
     assert_null(strstr(output, "DAMAGED"));
+    expect("$L ckpt verify one > /dev/full", ls_exit_code(LS_ENOSPC),
+           "lockstep: cannot write the output: No space left");
     expect("$L ckpt verify one/checkpoints/step-00000004 one/checkpoints/step-00000002", 0,
            "whole    one/checkpoints/step-00000004: step 4");
     expect("mkdir one/checkpoints/step-00000009.tmp && $L ckpt verify one; "
