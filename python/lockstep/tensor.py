@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-
+import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from . import _dlpack
@@ -186,7 +186,12 @@ class Tensor:
             raise ArgumentError("stream: expected None: memory of the host has none")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise ArgumentError(f"{self.name} is memory of the host: copy it to a device there")
-        view = self._view_get()
+        try:
+            view = self._view_get()
+        except ArgumentError as error:
+            self._owner._session_open()
+            raise ArgumentError(f"{error}: expected a tensor that one rank has all of; full() is a copy of "
+                                "this one") from None
         if copy:
             values = self.numpy().copy()
             return _dlpack.capsule(values.ctypes.data, view.dtype, view.shape, values)
@@ -194,6 +199,39 @@ class Tensor:
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return (1, 0)
+
+    @classmethod
+    def __torch_function__(cls, function: Callable[..., Any], _types: Any, arguments: Any = (),
+                           more: Optional[Dict[str, Any]] = None) -> Any:
+        """A function of torch, such as ``torch.add(theirs, tensor)``, for which a tensor is one of
+        torch's: the memory of the library, or a copy where ranks share it. What the function wrote
+        into a copy is written as by :meth:`set`."""
+        lent: Dict[int, Tuple[Tensor, Any, Any, bytes]] = {}
+
+        def theirs(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                if id(value) not in lent:
+                    lent[id(value)] = (value, *value._lent())
+                return lent[id(value)][1]
+            return type(value)(map(theirs, value)) if type(value) in (list, tuple) else value
+
+        out = function(*theirs(arguments), **{name: theirs(one) for name, one in (more or {}).items()})
+        for tensor, _, copy, before in lent.values():
+            if copy is not None and copy.tobytes() != before:
+                tensor.set(copy)
+        return out
+
+    def _lent(self) -> Tuple[Any, Any, bytes]:
+        """Itself as a tensor of torch, which is loaded: of the library's memory; or of a copy, an array
+        that is given too, with its bytes."""
+        torch = sys.modules["torch"]
+        try:
+            return torch.from_dlpack(self), None, b""
+        except ArgumentError:
+            copy = self.full()
+            bits = copy.view("i2") if self.dtype == "bfloat16" else copy
+            lent = torch.from_numpy(bits)
+            return lent if bits is copy else lent.view(torch.bfloat16), copy, copy.tobytes()
 
     __getitem__, __iter__, __contains__, __bool__ = map(_of_values, (
         "__getitem__", "__iter__", "__contains__", "__bool__"))
@@ -219,6 +257,7 @@ class Tensor:
         "__add__", "__sub__", "__mul__", "__truediv__", "__pow__", "__matmul__"))
     __radd__, __rsub__, __rmul__, __rtruediv__, __rpow__, __rmatmul__ = map(_of_values, (
         "__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__rpow__", "__rmatmul__"))
+    __floordiv__, __mod__ = map(_of_values, ("__floordiv__", "__mod__"))
     __iadd__, __isub__, __imul__, __itruediv__ = map(_in_place, (
         "__iadd__", "__isub__", "__imul__", "__itruediv__"))
 

@@ -39,6 +39,26 @@ def logprobs(model, ids):
     return torch.cat([torch.zeros(len(ids), 1), each], 1)
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_tensors_of_a_run_are_arguments_of_torch(tmp_path, tp):
+    model_make(1).save_pretrained(tmp_path / "model")
+    with ls.Run({**KEYS, "model.from": tmp_path / "model", "train.out": tmp_path / "run",
+                 "parallel.tp": tp}, progress=False) as run:
+        tensor, ones = run.params["h.0.attn.q.weight"], torch.ones(32, 32)
+        values = torch.from_numpy(tensor.full())
+        for made in (torch.add(ones, tensor), torch.add(tensor, ones), ones + tensor):
+            assert torch.equal(made, values + 1)
+        assert torch.equal(torch.cat([tensor, ones]), torch.cat([values, ones]))
+        kept = ones
+        kept += tensor
+        assert kept is ones and torch.equal(ones, values + 1)
+        torch.nn.init.normal_(tensor, generator=torch.Generator().manual_seed(1))
+        values = torch.nn.init.normal_(values, generator=torch.Generator().manual_seed(1))
+        with torch.inference_mode():
+            torch.add(tensor, ones, out=tensor)
+        np.testing.assert_array_equal(tensor.full(), values + ones)
+
+
 def test_tensors_of_any_kind_are_arguments_or_named(tmp_path):
     """What the values are counts, not how they lie; what has none in memory is named."""
     ids = torch.tensor(np.random.RandomState(1).randint(0, VOCABULARY, (8, 12)))

@@ -198,6 +198,35 @@ def test_a_tensor_is_read_and_written_like_an_array(recipe, layout):
         assert (tensor[0] == 3).all() and (tensor[1:] == values[1:] + 1).all()
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_functions_of_torch_read_and_write_tensors(recipe, tp, monkeypatch):
+    """As torch calls them, with numpy in its place; where ranks share a tensor, through a copy."""
+    theirs = types.SimpleNamespace(  # numpy's own from_dlpack is read-only
+        from_dlpack=lambda tensor: np.from_dlpack(tensor) is None or tensor.numpy(),
+        from_numpy=np.asarray)
+    monkeypatch.setitem(sys.modules, "torch", theirs)
+    with ls.Run(recipe, {"parallel.tp": tp}, progress=False) as run:
+        tensor = run.params["h.0.attn.q.weight"]
+        values, before = tensor.full(), run.hash()
+
+        def call(function, *arguments, **more):
+            return ls.Tensor.__torch_function__(function, (ls.Tensor,), arguments, more)
+
+        np.testing.assert_array_equal(call(np.add, values, tensor), values * 2)
+        np.testing.assert_array_equal(call(np.stack, [tensor, values])[0], values)
+        assert call(np.shares_memory, tensor, tensor) and run.hash() == before
+        call(np.copyto, tensor, 2 * values)
+        np.testing.assert_array_equal(tensor, 2 * values)
+        call(np.multiply, tensor, np.float32(.5), out=tensor)
+        assert run.hash() == before
+        np.testing.assert_array_equal((tensor // 2, tensor % 2), (values // 2, values % 2))
+        if tp > 1:
+            with pytest.raises(ls.ArgumentError, match=r"cut over ranks.*: expected .* full\(\) is"):
+                np.from_dlpack(tensor)
+    with pytest.raises(ls.ClosedError):
+        call(np.add, values, tensor)
+
+
 def test_tensors_of_torch_are_operands(recipe):
     class Theirs:  # its operators go before numpy's, and refuse ours
         __module__, __array_priority__, dtype = "torch", 1000, "torch.float32"
