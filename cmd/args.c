@@ -160,8 +160,13 @@ static const char *running = ""; /* the page that was read last */
 int cmd_args_read(struct cmd_args *args, const struct cmd_page *page, int argc, char **argv,
                   struct ls_error *error)
 {
-    *args = (struct cmd_args){.page = page, .given = argc - 1};
+    static const char **words;
+    free(words);
+    words = calloc((size_t)argc, sizeof *words);
+    *args = (struct cmd_args){.page = page, .given = argc - 1, .word = words};
     running = page->name;
+    if (!words)
+        return ls_no_memory(error, "to read %d arguments", argc);
     bool options = true;
     for (int i = 1, used; i < argc; i += used) {
         int status = LS_OK;

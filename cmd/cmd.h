@@ -6,6 +6,7 @@
 #include <lockstep/base.h>
 #include <lockstep/base/key.h>
 
+#include <limits.h>
 #include <stdio.h>
 
 /* ---- their descriptions --------------------------------------------------------------------- */
@@ -27,7 +28,7 @@ struct cmd_page {
     const char *text;      /* paragraphs, separated by empty lines */
     const struct cmd_option *options;
     cmd_command *run;     /* NULL: a page alone */
-    int words_max;        /* that it takes; 0: CMD_WORDS_MAX, CMD_NO_WORDS: none */
+    int words_max;        /* that it takes; 0: CMD_WORDS_MAX; or one of the words below */
     const char *examples; /* one a line; NULL for none */
 };
 
@@ -40,7 +41,8 @@ const struct cmd_page *cmd_page_of(const char *name);
 /* The names, for suggestions; names holds CMD_PAGES_MAX. Returns how many. */
 size_t cmd_page_names(const char **names);
 
-enum { CMD_PAGES_MAX = 64, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256, CMD_NO_WORDS = -1 };
+enum { CMD_PAGES_MAX = 64, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256 };
+enum { CMD_NO_WORDS = -1, CMD_ANY_WORDS = INT_MAX }; /* any: files, which a shell's pattern names */
 
 /* One row for each exit code; the last has a NULL meaning. */
 struct cmd_exit_code {
@@ -57,13 +59,13 @@ void cmd_print_man(FILE *file, const struct cmd_page *page);
 
 /* ---- reading arguments ---------------------------------------------------------------------- */
 
-/* Arguments by the page's options; borrowed from argv. */
+/* Arguments by the page's options; borrowed from argv. Valid until others are read. */
 struct cmd_args {
     const struct cmd_page *page;
     int given; /* arguments */
     const char
-        *value[CMD_OPTIONS_MAX];     /* by option: its last value, "" for a switch, NULL absent */
-    const char *word[CMD_WORDS_MAX]; /* what is no option, in order; all that follows "--" too */
+        *value[CMD_OPTIONS_MAX]; /* by option: its last value, "" for a switch, NULL absent */
+    const char **word;           /* what is no option, in order; all that follows "--" too */
     int words;
 };
 

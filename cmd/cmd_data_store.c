@@ -66,8 +66,8 @@ int cmd_data_merge(const struct cmd_args *args, struct ls_error *error)
 
 static bool is_jsonl(const char *path)
 {
-    return ls_path_ends(path, ".jsonl") || ls_path_ends(path, ".jsonl.gz") ||
-           ls_path_ends(path, ".jsonl.zst");
+    return strncmp(path, "jsonl:", strlen("jsonl:")) == 0 || ls_path_ends(path, ".jsonl") ||
+           ls_path_ends(path, ".jsonl.gz") || ls_path_ends(path, ".jsonl.zst");
 }
 
 /* The name of part i, a folder if they are in folders. */

@@ -103,7 +103,8 @@ OPTIONS(generate_options) = {
     {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
 OPTIONS(prepare_options) = {
-    {"--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"},
+    {"--input", "PATH...",
+     "text, JSONL (.gz and .zst too), or folders of them; - is standard input, jsonl:- too"},
     {"--output", "PREFIX", "write PREFIX_train.bin and .idx, PREFIX_valid.bin and .idx"},
     {"--tokenizer", "SPEC",
      "`byte`, a folder with tokenizer.json or with vocab.json and "
@@ -518,7 +519,7 @@ static const struct cmd_page pages[] = {
      "or --chat a line of JSONL is an example for fine-tuning. PREFIX_train.mask and "
      "PREFIX_valid.mask say which tokens count: only the answers count in the loss of training "
      "and evaluation.\n\nBytes that are not UTF-8 are kept unchanged.",
-     prepare_options, cmd_data_prepare, 0,
+     prepare_options, cmd_data_prepare, CMD_ANY_WORDS,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"
      "lockstep data prepare --input examples.jsonl --pairs --output tuned --tokenizer gpt2/\n"

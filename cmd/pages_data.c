@@ -13,7 +13,8 @@
 
 #define INPUT                                                                                      \
     {                                                                                              \
-        "--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"                 \
+        "--input", "PATH...",                                                                      \
+            "text, JSONL (.gz and .zst too), or folders of them; - is standard input, jsonl:- too" \
     }
 #define OUTPUT                                                                                     \
     {                                                                                              \
@@ -89,7 +90,7 @@ OPTIONS(stats_options) = {
     TOKENIZER,
     END};
 OPTIONS(train_tokenizer_options) = {
-    {"--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"},
+    INPUT,
     {"--vocab", "N", "ids in all: special tokens, the 256 bytes, and merges"},
     {"--output", "DIR", "write tokenizer.json and tokenizer_config.json into this folder"},
     {"--pattern", "NAME",
@@ -109,14 +110,14 @@ const struct cmd_page cmd_data_pages[] = {
      "Keeps the first of the documents with equal texts. With --near, a document goes too if the "
      "similarity of its shingles (runs of words) to an earlier one that was kept is at least this, "
      "as MinHash estimates it. JSONL lines that remain are written as they stand, in their order.",
-     dedup_options, cmd_data_dedup, 0,
+     dedup_options, cmd_data_dedup, CMD_ANY_WORDS,
      "lockstep data dedup --input web/ --output unique.jsonl\n"
      "lockstep data dedup --input web/ --output unique/ --near 0.8 --workers 8\n"},
     {"data filter", "--input PATH... --output FILE|FOLDER/", "drop documents by rules of quality",
      "Drops documents that fail a rule of Gopher, of C4 or of your own bounds, and prints how many "
      "each rule dropped. The default is the rules of Gopher that do not depend on the language. "
      "Lines are never cut out of a document.",
-     filter_options, cmd_data_filter, 0,
+     filter_options, cmd_data_filter, CMD_ANY_WORDS,
      "lockstep data filter --input web.jsonl --output good.jsonl --explain dropped.jsonl\n"
      "lockstep data filter --input web/ --output good/ --rules gopher,c4,words-min=20\n"},
     {"data split", "STORE|FILE.jsonl --parts N|WEIGHTS --output PREFIX|FOLDER/",
@@ -131,12 +132,13 @@ const struct cmd_page cmd_data_pages[] = {
      "empty (best-fit decreasing), and writes PREFIX.pack beside each store, for "
      "data.packing=best_fit. Only a document that is longer than a sequence is cut. Prints how "
      "many are, how much padding there is, and what the other two ways of data.packing would do.",
-     pack_options, cmd_data_pack, 0, "lockstep data pack corpus --sequence 2048\n"},
+     pack_options, cmd_data_pack, CMD_ANY_WORDS, "lockstep data pack corpus --sequence 2048\n"},
     {"data merge", "STORE... --output PREFIX|FOLDER/", "join token stores",
      "Writes the documents of all stores, in order, as one store. All must have one tokenizer. If "
      "one has a mask, so has the result: every token of a store without a mask counts. The same "
      "goes for weights: without them each is 1.",
-     merge_options, cmd_data_merge, 0, "lockstep data merge web_train code_train --output all\n"},
+     merge_options, cmd_data_merge, CMD_ANY_WORDS,
+     "lockstep data merge web_train code_train --output all\n"},
     {"data detokenize", "STORE --output FILE|FOLDER/", "make text of a token store",
      "Writes a JSON line for each document: its text without the tokens that end it or were put "
      "around it. Bytes that are not UTF-8 become U+FFFD, because JSON cannot hold them.",
@@ -146,11 +148,12 @@ const struct cmd_page cmd_data_pages[] = {
      "Checks the index, the mask, that the tokenizer is the recorded one, that every id is in its "
      "vocabulary, and each block of 4 MiB against the digests in PREFIX.sums, which `data prepare` "
      "writes. Prints a line for each store; if one is damaged, the others are checked anyway.",
-     verify_options, cmd_data_verify, 0, "lockstep data verify corpus\n"},
+     verify_options, cmd_data_verify, CMD_ANY_WORDS, "lockstep data verify corpus\n"},
     {"data stats", "STORE...", "measure token stores",
      "Prints documents, tokens, quantiles of the lengths of documents and, if the tokenizer is "
      "known, tokens per byte of text.",
-     stats_options, cmd_data_stats, 0, "lockstep data stats corpus_train --svg lengths.svg\n"},
+     stats_options, cmd_data_stats, CMD_ANY_WORDS,
+     "lockstep data stats corpus_train --svg lengths.svg\n"},
     {"data train-tokenizer", "--input PATH... --vocab N --output DIR",
      "make a tokenizer from text: byte-level BPE",
      "Splits text into words, counts them, and merges the most frequent pair of neighbours into a "
@@ -158,7 +161,7 @@ const struct cmd_page cmd_data_pages[] = {
      "least ids comes first. The output does not depend on --workers.\n\nDIR is made if it is not "
      "there, and is then a --tokenizer of `lockstep data prepare`. The packages `tokenizers` and "
      "`transformers` read it too.",
-     train_tokenizer_options, cmd_data_train_tokenizer, 0,
+     train_tokenizer_options, cmd_data_train_tokenizer, CMD_ANY_WORDS,
      "lockstep data train-tokenizer --input web/ --vocab 32768 --output tokenizer\n"
      "lockstep data train-tokenizer --input web.jsonl.zst --vocab 65536 --pattern llama3 "
      "--special '<|endoftext|>,<|im_start|>,<|im_end|>' --output tokenizer\n"},

@@ -33,7 +33,7 @@ def prepare(lockstep, folder, files, columns, on_error="skip"):
     reader = subprocess.Popen([sys.executable, TOOL, *files, "--columns", columns],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     writer = subprocess.run(
-        [lockstep, "data", "prepare", "--input", "jsonl:/dev/stdin", "--output", folder / "c",
+        [lockstep, "data", "prepare", "--input", "jsonl:-", "--output", folder / "c",
          "--tokenizer", "byte", "--validation", "0", "--json-keys", "body", "--on-error", on_error],
         stdin=reader.stdout, stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
     reader.stdout.close()

@@ -4,7 +4,7 @@
     tools/parquet_to_jsonl.py FILE... [--columns NAME,NAME...]
 
     tools/parquet_to_jsonl.py data/*.parquet --columns text | \\
-        lockstep data prepare --input jsonl:/dev/stdin --output corpus --tokenizer gpt2/
+        lockstep data prepare --input jsonl:- --output corpus --tokenizer gpt2/
 
 Columns keep their names and their order in the file; without --columns all are written. A value that
 is null is left out. Values that JSON does not have (bytes, times) are an error that names the file.

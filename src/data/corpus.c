@@ -119,13 +119,15 @@ static int table_refuse(const char *path, struct ls_error *error)
                         path, path);
 }
 
-/* in: the folder that it lies in; NULL: given by the user, so it must be there, and may have a
- * mark. */
+/* in: the folder that it lies in; NULL: given by the user, so it must be there, may have a mark,
+ * and may be "-". */
 static int add_input(struct data_corpus *corpus, const char *path, const struct folder *in,
                      struct ls_error *error)
 {
     struct stat file;
     enum as as = in ? in->as : as_marked(&path);
+    if (!in && strcmp(path, "-") == 0)
+        path = "/dev/stdin";
     if (stat(path, &file) != 0)
         return absent(path, error);
     if (S_ISDIR(file.st_mode) && as == AS_JSONL)

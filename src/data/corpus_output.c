@@ -116,6 +116,11 @@ struct data_inputs data_corpus_inputs(const struct data_corpus *corpus)
 static int open_file(struct ls_atomic_file *file, bool *open, const char *path,
                      const struct data_inputs *inputs, struct ls_error *error)
 {
+    if (ls_path_ends(path, ".gz") || ls_path_ends(path, ".zst"))
+        return ls_error_set(error, LS_EINVAL,
+                            "%.300s: what is written is not packed, and would be refused by that "
+                            "name: expected a name without .gz and .zst, or - for a pipe to gzip",
+                            path);
     int status = inputs->spare(inputs->of, path, error);
     if (!status)
         status = ls_atomic_file_open(file, path, NULL, error);

@@ -238,7 +238,7 @@ enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };
 /* The documents of all inputs, one after the other. */
 struct data_corpus;
 struct data_corpus_config {
-    const char *const *inputs;
+    const char *const *inputs; /* "-" is standard input */
     int count;
     const char *json_key;
     enum ls_prepare_records records;

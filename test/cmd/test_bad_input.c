@@ -509,11 +509,40 @@ CASE(test_pipes)
     snprintf(before, sizeof before, "%s cat text.txt |", enter);
     program_expect_under(before, "data prepare --input /dev/stdin --output piped --tokenizer byte",
                          0, "piped_train");
+    program_expect_under(before, "data prepare --input - --output piped --tokenizer byte", 0,
+                         "piped_train  1 document");
+    snprintf(before, sizeof before, "%s echo '{\"text\": \"a b\"}' |", enter);
+    program_expect_under(before, "data filter --input jsonl:- --output -", 0, "1 document, 0 kept");
+    program_expect_under(before, "data split jsonl:- --output piped --parts 2",
+                         ls_exit_code(LS_EDATA), "no document for part 1 of 2");
     snprintf(before, sizeof before, "%s (sleep 1; cat run.yaml) |", enter);
     program_expect_under(before, "train /dev/stdin log.progress=off train.out=piped", 0, "");
 }
 
 /* ---- data ----------------------------------------------------------------------------------- */
+
+/* A shell's pattern names any number of them. */
+CASE(test_many_inputs)
+{
+    char before[2 * PATH_MAX];
+    snprintf(before, sizeof before, "%s mkdir many; for i in `seq 300`; do echo a >many/$i; done;",
+             enter);
+    program_expect_under(before, "data dedup --input many/* --output -", 0,
+                         "300 documents, 1 kept");
+    program_expect_under(enter, "data merge `seq 300` --output none", ls_exit_code(LS_EIO),
+                         "neither 1.bin");
+}
+
+/* Its reader would go by the name. */
+CASE(test_an_output_that_is_named_as_if_packed)
+{
+    int code = ls_exit_code(LS_EINVAL);
+    program_expect_under(enter, "data dedup --input text.txt --output o.jsonl.gz", code,
+                         "o.jsonl.gz: what is written is not packed");
+    program_expect_under(enter, "data filter --input text.txt --output o --explain why.zst", code,
+                         "why.zst: what is written is not packed");
+    program_expect_under(enter, "data detokenize corpus_valid --output o.gz", code, "not packed");
+}
 
 /* A copy of the corpus whose .idx or .bin is changed at offset and cut to bytes (-1: as it is). */
 static void damage(const char *extension, long offset, const char *with, long bytes)
