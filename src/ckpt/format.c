@@ -1,6 +1,8 @@
 /* What readers and writers of checkpoints share: number types' names, digests as text, paths. */
 #include "ckpt/format.h"
 
+#include <lockstep/base/helper_thread.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -84,21 +86,60 @@ int ckpt_file_size(const char *path, uint64_t *size, struct ls_error *error)
                : ls_error_set(error, LS_ECKPT, "%s: expected a regular file", path);
 }
 
+/* Files without names, which are open: it is a wait to give their blocks back to the disk. */
+struct removed {
+    int count, files[64];
+};
+
+static void *removed_close(void *argument)
+{
+    struct removed *removed = argument;
+    while (removed->count > 0)
+        close(removed->files[--removed->count]);
+    free(removed);
+    return NULL;
+}
+
+/* NULL: nothing was removed. */
+static void removed_leave(struct removed *removed)
+{
+    pthread_t thread;
+    if (removed && removed->count && !ls_helper_start(&thread, removed_close, removed))
+        pthread_detach(thread);
+    else if (removed)
+        removed_close(removed);
+}
+
+/* Where it can, keeps the file for removed_leave. 0 or errno. */
+static int file_remove(int folder, const char *name, struct removed *removed)
+{
+    enum { SLOTS = sizeof removed->files / sizeof *removed->files };
+    if (removed && removed->count < SLOTS) {
+        int file = openat(folder, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+        removed->files[removed->count] = file;
+        removed->count += file >= 0;
+    }
+    return unlinkat(folder, name, 0) ? errno : 0;
+}
+
 int ckpt_remove_directory(const char *directory, struct ls_error *error)
 {
     DIR *stream = opendir(directory);
     if (!stream)
         return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", directory);
+    struct removed *removed = calloc(1, sizeof *removed);
     int failure = 0;
-    for (struct dirent *entry; !failure && (entry = readdir(stream));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        if (unlinkat(dirfd(stream), entry->d_name, 0))
-            failure = errno;
-    }
+    for (struct dirent *entry; !failure && (entry = readdir(stream));)
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            failure = file_remove(dirfd(stream), entry->d_name, removed);
     closedir(stream);
-    if (!failure && rmdir(directory))
-        failure = errno;
+    if (!failure && rmdir(directory)) { /* NFS has other names for what is open */
+        if (removed)
+            removed_close(removed);
+        removed = NULL;
+        failure = rmdir(directory) ? errno : 0;
+    }
+    removed_leave(removed);
     return failure ? ls_error_errno(error, failure, "%s: cannot remove", directory) : LS_OK;
 }
 

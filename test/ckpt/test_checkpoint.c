@@ -1,7 +1,9 @@
 /* Checkpoints are whole or absent: every failing call, every interruption, every damage. */
+#include <lockstep/base/helper_thread.h>
 #include <lockstep/ckpt.h>
 
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -777,6 +779,53 @@ CASE_WITH(test_prune_keeps_the_newest_whole_ones, scratch_setup, scratch_teardow
     assert_int_equal(access(scratch_path(*state, "checkpoints/step-00000020"), F_OK), 0);
     assert_int_equal(access(scratch_path(*state, "checkpoints/step-00000030"), F_OK), -1);
     assert_int_equal(latest_step(*state, NULL), 40);
+}
+
+WRAPPED(ls_helper_start);
+WRAPPED(close);
+static bool no_threads; /* there are no more */
+static sem_t left;      /* a file without a name is closed by another thread */
+static pthread_t pruner;
+static int closed; /* by this one */
+
+int __wrap_ls_helper_start(pthread_t *thread, void *(*body)(void *), void *argument)
+{
+    return no_threads ? EAGAIN : __real_ls_helper_start(thread, body, argument);
+}
+
+int __wrap_close(int file)
+{
+    struct stat about;
+    if (!fstat(file, &about) && S_ISREG(about.st_mode) && about.st_nlink == 0) {
+        if (pthread_equal(pthread_self(), pruner))
+            closed++;
+        else
+            sem_post(&left);
+    }
+    return __real_close(file);
+}
+
+/* A disk takes its time to get the blocks of large files back. The twin, which gets no thread,
+ * waits for it. */
+CASE_WITH(test_nobody_waits_for_blocks_of_removed_files, scratch_setup, scratch_teardown)
+{
+    enum { FILES = 3 };
+    struct ls_error error = {0};
+    pruner = pthread_self();
+    sem_init(&left, 0, 0);
+    for (int twin = 0; twin < 2; twin++) {
+        save_good(*state, 1);
+        save_good(*state, 2);
+        closed = 0;
+        no_threads = twin;
+        assert_ok(ls_checkpoint_prune(*state, 1, -1, &error), error);
+        no_threads = false;
+        for (int i = 0; i < FILES && !twin; i++)
+            sem_wait(&left);
+        assert_int_equal(closed, twin ? FILES : 0);
+        assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 1);
+    }
+    pruner = 0;
 }
 
 SUITE_MAIN(NULL, NULL)
