@@ -346,11 +346,13 @@ static void give_variable_fate(struct convert *c, const struct convert_entry *en
     LS_ASSERT(length < sizeof ours);
     memcpy(ours, entry->rule->ours, length);
     ours[length] = '\0';
+    const char *name = strchr(entry->text, '$') + 1;
+    name += *name == '{';
     bool path = convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume");
     if (!path && strcmp(ours, "parallel.dp") != 0)
         convert_fail(c, entry->key,
-                     "%.200s is set elsewhere: give NAME=VALUE beside the file, or write it out",
-                     entry->text);
+                     "%.200s is set elsewhere: give %.*s=VALUE beside the file, or write it out",
+                     entry->text, (int)strcspn(name, "}:[ "), name);
     convert_drop(c, entry->key, "%.200s is not known", entry->text);
     if (path && !convert_has(c, ours))
         convert_advise(c, "%s: %s is %.200s there", ours, entry->key, entry->text);

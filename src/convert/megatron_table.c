@@ -34,6 +34,13 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     DROP("--nproc|--node-rank|--master-addr|--master-port|--rdzv-*|--standalone|--tee|"
          "--redirects|--log-dir|--max-restarts|--local-rank|--local-ranks-filter",
          "the launcher's"),
+    /* the program */
+    LOSE("pretrain_bert.py|pretrain_ict.py|pretrain_retro.py", "", RETRIEVAL),
+    LOSE("pretrain_t5.py", "", ENCODERS),
+    LOSE("pretrain_vlm.py|pretrain_mimo.py|pretrain_vision_classify.py|pretrain_vision_dino.py|"
+         "pretrain_vision_inpaint.py",
+         "", IMAGES),
+    LOSE("pretrain_mamba.py|pretrain_hybrid.py", "", STATE_SPACE),
     /* the model */
     COPY("--num-layers|--encoder-num-layers", "model.layers", ""),
     LOSE("--decoder-num-layers|--decoder-seq-length", "", ENCODERS),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128, DOCUMENTS_MAX = 4 };
+enum { HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
 #define BETWEEN '\1' /* the words of a variable */
 #define MARK    '\2' /* on both sides of a word's line, ahead of it */
 static const char marks[] = {BETWEEN, MARK, '\0'}, control[] = "expected text: a control character";
@@ -39,8 +40,9 @@ struct shell {
     bool passed_over; /* some document was */
     char *word;       /* [WORD_BYTES], under way */
     size_t used;
-    bool any; /* a word is under way, though it may be empty */
-    int mark; /* its line in the variable that it comes from; 0 for none */
+    bool any;      /* a word is under way, though it may be empty */
+    int handed_on; /* how many shells hand this text on */
+    int mark;      /* its line in the variable that it comes from; 0 for none */
     const struct ls_convert_options *options;
     struct ls_error *error;
     int status;
@@ -448,10 +450,63 @@ static void assign(struct shell *s, size_t length)
         free(s->command.at[--s->command.count].text);
 }
 
+static void read_script(struct shell *s);
+
+/* Where the words of another command begin that this one hands to a shell: sh -c "COMMAND", or eval
+ * COMMAND; 0 for nowhere. */
+static size_t handed_on(const struct words *words)
+{
+    for (size_t i = 0; i + 1 < words->count; i++) {
+        const char *word = words->at[i].text, *slash = strrchr(word, '/');
+        bool shell = convert_among(slash ? slash + 1 : word, "sh|bash|dash|zsh|ksh");
+        size_t option = i + 1;
+        if (i == 0 && strcmp(word, "eval") == 0)
+            return 1;
+        while (shell && option < words->count && words->at[option].text[0] == '-')
+            if (strchr(words->at[option++].text, 'c'))
+                return option < words->count ? option : 0;
+    }
+    return 0;
+}
+
+/* Reads the words from `first` on as the shell does that they are handed to. */
+static void read_handed_on(struct shell *s, size_t first)
+{
+    struct shell outer = *s;
+    char *text = NULL;
+    FILE *file = open_memstream(&text, &s->bytes);
+    s->line = s->command.at[first].line;
+    size_t bytes = 0;
+    for (size_t i = first; file && i < s->command.count && bytes < TEXT_BYTES_MAX; i++)
+        bytes += (size_t)fprintf(file, "%s ", s->command.at[i].text);
+    if (bytes >= TEXT_BYTES_MAX)
+        fail(s, "a command that is too long");
+    words_clear(&s->command);
+    if (!file || fclose(file) != 0) {
+        s->status = ls_no_memory(s->error, "for a command of a script");
+    } else {
+        s->text = text;
+        s->at = 0;
+        s->handed_on++;
+        read_script(s);
+        s->handed_on--;
+    }
+    s->text = outer.text;
+    s->bytes = outer.bytes;
+    s->at = outer.at;
+    s->line = outer.line;
+    free(text);
+}
+
 /* A command ends; the one with the most --arguments is the one that is meant. */
 static void end_command(struct shell *s)
 {
     flush(s);
+    size_t other_command = handed_on(&s->command);
+    if (other_command && s->handed_on < HANDED_ON_MAX && !s->status) {
+        read_handed_on(s, other_command);
+        return;
+    }
     if (options_of(&s->command) > options_of(&s->best)) {
         struct words other = s->best;
         s->best = s->command;
@@ -626,6 +681,23 @@ static bool is_program(const char *word)
     return length > 3 && strcmp(word + length - 3, ".py") == 0;
 }
 
+/* The program's name, if the table has a row for it. */
+static void add_program(struct shell *s, struct convert_entries *entries, const struct word *word)
+{
+    const char *slash = strrchr(word->text, '/'), *name = slash ? slash + 1 : word->text;
+    if (convert_rule_of(&convert_megatron, name))
+        s->status = add_option(s, entries, name, "", 0, word->line);
+}
+
+/* The first word behind the launcher's; 0 if there is no program. */
+static size_t program_of(const struct words *words)
+{
+    for (size_t i = 0; i < words->count; i++)
+        if (is_program(words->at[i].text))
+            return i + 1;
+    return 0;
+}
+
 /* Quotes that a script keeps for another shell go. */
 static void put_value(struct shell *s, const char *text)
 {
@@ -638,36 +710,48 @@ static void put_value(struct shell *s, const char *text)
 static int add_options(struct shell *s, struct convert_entries *entries)
 {
     const struct words *words = &s->best;
-    bool program = false;
+    size_t behind = program_of(words);
+    if (behind)
+        add_program(s, entries, &words->at[behind - 1]);
     for (size_t i = 0; i < words->count && !s->status;) {
         const char *word = words->at[i].text, *equals = strchr(word, '=');
         char name[256];
         int line = words->at[i].line, count = 0;
         i++;
-        program |= is_program(word);
         if (!is_option(word) || word[1] != '-')
             continue;
         option_name(word, name, sizeof name);
+        bool launcher = i < behind;
         s->used = 0;
         if (equals) {
             put_value(s, equals + 1);
             count++;
         }
         for (; !equals && i < words->count && !is_option(words->at[i].text); i++) {
-            if (!program && is_program(words->at[i].text)) {
-                program = true;
+            if (launcher && i + 1 == behind)
                 break;
-            }
             if (count++)
                 put(s, ' ');
             put_value(s, words->at[i].text);
         }
         s->word[s->used] = '\0';
         s->any = false;
-        if (!s->status)
+        if (!s->status && (!launcher || convert_rule_of(&convert_megatron, name)))
             s->status = add_option(s, entries, name, s->word, count, line);
     }
     return s->status;
+}
+
+/* A command with no argument that the table has, such as sbatch with options of its own. */
+static bool is_no_training(const struct words *words)
+{
+    char name[256];
+    for (size_t i = 0; i < words->count; i++) {
+        option_name(words->at[i].text, name, sizeof name);
+        if (strncmp(name, "--", 2) == 0 && convert_rule_of(&convert_megatron, name))
+            return false;
+    }
+    return options_of(words) == 0 || (words->at[0].text[0] != '-' && !program_of(words));
 }
 
 int convert_shell_read(struct convert_entries *entries, const char *name, const char *text,
@@ -687,7 +771,7 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
     read_script(&s);
     if (!s.status && options_of(&s.best) == 0)
         take_variables(&s);
-    if (!s.status && options_of(&s.best) == 0)
+    if (!s.status && is_no_training(&s.best))
         s.status = ls_error_set(error, LS_ECONFIG,
                                 "%.200s: expected arguments such as --num-layers 12, or a script "
                                 "that gives them to a program%s",

@@ -191,7 +191,7 @@ CASE(test_every_key_is_met)
         const struct convert_project *of = convert_project_of((enum ls_convert_project)project);
         for (const struct ls_convert_rule *rule = of->rules; rule->theirs; rule++)
             for (int k = 0; ls_convert_rule_key(rule, k, key); k++) {
-                bool met = strcmp(key, "zero_optimization") == 0;
+                bool met = strcmp(key, "zero_optimization") == 0 || strstr(key, ".py");
                 for (size_t i = 0; i < GOLDENS; i++)
                     met |= (int)goldens[i].project == project && is_met(of, &entries[i], key);
                 if (!met)
@@ -484,7 +484,7 @@ CASE(test_bad_values_name_their_key)
                    &lax, "torch_autocast.enabled", "bf16.enabled is on too", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--lr", &lax, "--lr", "expected a number", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--seq-length $LENGTH", &lax, "$LENGTH is set elsewhere",
-                   "NAME=VALUE", NULL);
+                   "LENGTH=VALUE", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--lr-decay-style quadratic", &lax,
                    "expected constant, linear, cosine", NULL);
     expect_refused(LS_CONVERT_TORCHTITAN, "[training]\nsteps = \"all\"", &strict, "file:2",
@@ -492,6 +492,40 @@ CASE(test_bad_values_name_their_key)
     struct ls_convert_options wrong = {.words = (const char *const[]){"optim.rate=1"},
                                        .word_count = 1};
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8}", &wrong, "optim.rate", NULL);
+}
+
+/* Slurm's way: a shell gets the command as one text. What is ahead of the program's name is the
+ * launcher's. */
+CASE(test_launchers_of_scripts)
+{
+#define ARGUMENTS "--num-layers 7 --bf16 --attention-dropout 0"
+    static const char *const scripts[] = {
+        "ARGS=\"" ARGUMENTS "\"\nRUN=\"python -u $D/pretrain_gpt.py ${ARGS}\"\n"
+        "srun -l --container-image \"a b\" --output=x.log --export=ALL sh -c \"$RUN\"",
+        "srun --nodes=2 bash -lc 'torchrun --local-ranks 2 pretrain_gpt.py " ARGUMENTS "'",
+        "A=(" ARGUMENTS ")\nbash -c \"python pretrain_gpt.py ${A[*]}\"",
+        "RUN=\"python pretrain_gpt.py " ARGUMENTS "\"\necho $RUN\neval \"$RUN\"",
+        "bash -c \"sh -c 'python pretrain_gpt.py " ARGUMENTS "'\"",
+        "mpirun -n 64 --bind-to none python pretrain_gpt.py " ARGUMENTS,
+        "deepspeed --num_gpus 8 pretrain_gpt.py " ARGUMENTS,
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+        expect(LS_CONVERT_MEGATRON, scripts[i], &strict, "layers: 7 ", "precision: bf16 ", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "srun --x y sh -c 'a.py --num-layers 7 --wrong 1'", &strict,
+                   "file:1: --wrong: no such key", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "sbatch --nodes=8 --export=ALL run.sh", &strict,
+                   "file: expected arguments such as --num-layers 12", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "python x/pretrain_bert.py --num-layers 7", &strict,
+                   "file:1: pretrain_bert.py: there is no BERT", NULL);
+    char key[LS_CONVERT_KEY_BYTES], text[256];
+    for (const struct ls_convert_rule *rule = convert_megatron_rules; rule->theirs; rule++)
+        for (int k = 0; ls_convert_rule_key(rule, k, key); k++)
+            if (strstr(key, ".py")) {
+                snprintf(text, sizeof text, "python %s " ARGUMENTS, key);
+                expect_refused(LS_CONVERT_MEGATRON, text, &strict, key, NULL);
+            }
+    expect_refused(LS_CONVERT_MEGATRON, "a.py --seq-length ${LENGTH}", &lax,
+                   "${LENGTH} is set elsewhere: give LENGTH=VALUE", NULL);
 }
 
 CASE(test_words_win)
