@@ -91,22 +91,54 @@ struct removed {
     int count, files[64];
 };
 
-static void *removed_close(void *argument)
+/* Threads of this process that close such files. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t fewer;
+    int threads;
+    pid_t process; /* a child has none of its parent's */
+} closing = {.lock = PTHREAD_MUTEX_INITIALIZER, .fewer = PTHREAD_COND_INITIALIZER};
+
+static void removed_close(struct removed *removed)
 {
-    struct removed *removed = argument;
-    while (removed->count > 0)
+    while (removed && removed->count > 0)
         close(removed->files[--removed->count]);
     free(removed);
+}
+
+static void *closing_main(void *removed)
+{
+    removed_close(removed);
+    pthread_mutex_lock(&closing.lock);
+    closing.threads--;
+    pthread_cond_broadcast(&closing.fewer);
+    pthread_mutex_unlock(&closing.lock);
     return NULL;
+}
+
+/* A save begins with a removal: what room there will be is there when it writes. */
+static void closing_wait(void)
+{
+    pthread_mutex_lock(&closing.lock);
+    while (closing.threads && closing.process == getpid())
+        pthread_cond_wait(&closing.fewer, &closing.lock);
+    closing.threads = 0;
+    pthread_mutex_unlock(&closing.lock);
 }
 
 /* NULL: nothing was removed. */
 static void removed_leave(struct removed *removed)
 {
     pthread_t thread;
-    if (removed && removed->count && !ls_helper_start(&thread, removed_close, removed))
+    pthread_mutex_lock(&closing.lock);
+    bool leaves = removed && removed->count && !ls_helper_start(&thread, closing_main, removed);
+    if (leaves) {
         pthread_detach(thread);
-    else if (removed)
+        closing.threads++;
+        closing.process = getpid();
+    }
+    pthread_mutex_unlock(&closing.lock);
+    if (!leaves)
         removed_close(removed);
 }
 
@@ -124,6 +156,7 @@ static int file_remove(int folder, const char *name, struct removed *removed)
 
 int ckpt_remove_directory(const char *directory, struct ls_error *error)
 {
+    closing_wait();
     DIR *stream = opendir(directory);
     if (!stream)
         return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", directory);
@@ -134,8 +167,7 @@ int ckpt_remove_directory(const char *directory, struct ls_error *error)
             failure = file_remove(dirfd(stream), entry->d_name, removed);
     closedir(stream);
     if (!failure && rmdir(directory)) { /* NFS has other names for what is open */
-        if (removed)
-            removed_close(removed);
+        removed_close(removed);
         removed = NULL;
         failure = rmdir(directory) ? errno : 0;
     }
