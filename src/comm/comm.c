@@ -66,7 +66,7 @@ int ls_comm_machine_ranks(const struct ls_comm *comm)
 }
 bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
 {
-    return comm->board->records[world_rank] != NULL;
+    return !comm->board->here || comm->board->here[world_rank];
 }
 bool ls_comm_first_on_machine(const struct ls_comm *comm)
 {

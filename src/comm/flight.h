@@ -57,6 +57,7 @@ struct flight_board {
     int count, machine_ranks;       /* in all; on this machine */
     struct inquirer *inquirer;      /* NULL if all ranks are on one machine, or cannot ask */
     struct flight_record **records; /* [count] */
+    bool *here;                     /* [count]: on this machine; NULL: all are */
     atomic_int *claimed;            /* for those that share memory */
 };
 

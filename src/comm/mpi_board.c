@@ -19,27 +19,38 @@ static bool window_new(struct mpi_board *board, MPI_Comm machine)
     return board->shared;
 }
 
-/* records[world rank] of all ranks of this machine. */
-static bool records_find(struct mpi_board *board, MPI_Comm machine, int size)
+/* here[world rank] of all ranks of this machine. */
+static void here_find(struct mpi_board *board, MPI_Comm machine, int size)
 {
     MPI_Group group, world;
-    bool found = true;
     MPI_Comm_group(machine, &group);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
-    for (int r = 0; r < size && found; r++) {
-        struct flight_record *record = NULL;
-        MPI_Aint bytes;
-        int unit, rank;
-        found =
-            MPI_Win_shared_query(board->window, r, &bytes, &unit, (void *)&record) == MPI_SUCCESS;
+    for (int r = 0; r < size; r++) {
+        int rank;
         MPI_Group_translate_ranks(group, 1, &r, world, &rank);
-        if (found)
-            board->base.records[rank] = record;
-        if (found && r == 0)
-            board->base.claimed = &record->claimed;
+        board->base.here[rank] = true;
     }
     MPI_Group_free(&world);
     MPI_Group_free(&group);
+}
+
+/* records[world rank] of all ranks of this machine, which are in it in the world's order. */
+static bool records_find(struct mpi_board *board)
+{
+    bool found = true;
+    for (int rank = 0, r = 0; rank < board->base.count && found; rank++) {
+        struct flight_record *record = NULL;
+        MPI_Aint bytes;
+        int unit;
+        if (!board->base.here[rank])
+            continue;
+        found =
+            MPI_Win_shared_query(board->window, r, &bytes, &unit, (void *)&record) == MPI_SUCCESS;
+        if (found)
+            board->base.records[rank] = record;
+        if (found && r++ == 0)
+            board->base.claimed = &record->claimed;
+    }
     return found;
 }
 
@@ -96,15 +107,20 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &board->base.count);
     board->base.records = calloc((size_t)board->base.count, sizeof *board->base.records);
+    board->base.here = calloc((size_t)board->base.count, sizeof *board->base.here);
+    bool room = board->base.records && board->base.here;
     bool known = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
                                      &machine) == MPI_SUCCESS;
     if (known)
         MPI_Comm_size(machine, &ranks);
     board->base.machine_ranks = ranks;
     *shares_cores = !known || ranks > cores_of(machine);
-    bool made = known && window_new(board, machine) && board->base.records &&
-                records_find(board, machine, ranks);
-    if (!made && (!board->base.records || !record_alone(board, rank)))
+    if (room)
+        board->base.here[rank] = true;
+    if (room && known)
+        here_find(board, machine, ranks);
+    bool made = known && window_new(board, machine) && room && records_find(board);
+    if (!room || (!made && !record_alone(board, rank)))
         return ls_no_memory(error, "for the flight record of an MPI process");
     struct flight_record *own = board->base.records[rank];
     if (made)
@@ -132,6 +148,7 @@ void comm_mpi_board_free(struct mpi_board *board)
     else
         free(board->base.records[rank]);
     free(board->base.records);
+    free(board->base.here);
     *board = (struct mpi_board){0};
 }
 #else

@@ -5,6 +5,7 @@
 #include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "comm/inquire.h"
+#include "comm/internal.h"
 
 #include <arpa/inet.h>
 #include <stdatomic.h>
@@ -21,6 +22,7 @@ static const unsigned char token[INQUIRE_TOKEN] = "0123456789abcde";
 struct machine {
     struct flight_board board;
     struct flight_record *records[RANKS], own[RANKS];
+    bool here[RANKS];
     struct inquirer *inquirer;
     struct inquire_peer self;
 };
@@ -47,7 +49,9 @@ static bool machine_open(struct machine *m, int first, int end)
 {
     *m = (struct machine){.board = {.count = RANKS}};
     m->board.records = m->records;
+    m->board.here = m->here;
     for (int r = first; r < end; r++) {
+        m->here[r] = true;
         m->records[r] = &m->own[r];
         atomic_store(&m->own[r].pid, (int)getpid());
     }
@@ -108,6 +112,7 @@ static void record_fill(struct flight_record *record)
 CASE(test_what_is_answered)
 {
     static struct machine a, b;
+    const struct ls_comm comm = {.board = &a.board};
     struct flight_picked picked[2];
     machines_open(&a, &b, 0);
     record_fill(&b.own[2]);
@@ -135,6 +140,8 @@ CASE(test_what_is_answered)
     /* Its machine knows for whom it waits: rank 1 has not come to operation 20. */
     assert_int_equal(flight_waits_for(&a.board, 2, &at), 1);
     assert_int_equal(at.sequence, 20);
+    /* What is known of a rank does not bring it here: it still writes what its machine keeps. */
+    assert_false(ls_comm_on_machine(&comm, 2));
     inquire_ask(a.inquirer, 0, GROUP, 0); /* of this machine: nothing */
     inquire_close(a.inquirer);
     inquire_close(b.inquirer);
