@@ -19,43 +19,69 @@ static int option_index(const struct cmd_page *page, const char *name, size_t le
     return -1;
 }
 
-/* The option that given is the beginning of, or the one with the nearest spelling. */
+/* What other programs call an option. */
+static const struct {
+    const char *theirs, *ours;
+} elsewhere[] = {
+    {"--gpus|--num-gpus|--num_gpus|--ranks|--devices|--world-size", "--accelerators"},
+    {"-n|-np|--np|--nproc|--nproc-per-node|--nproc_per_node|--gpus|--world-size", "--ranks"},
+    {"-o|--output|--output-dir|--output_dir|--to", "--out"},
+    {"-o|--out|--file", "--output"},
+    {"-i|--file|--text", "--input"},
+    {"-p|--text|--message", "--prompt"},
+    {"--file|--input|--messages|--conversations", "--prompts"},
+    {"--messages|--conversations", "--chat"},
+    {"--outtype|--quantization", "--quantize"},
+};
+
+/* The option that goes by the given name elsewhere, the shortest that it is the beginning of, or
+ * the one with the nearest spelling. */
 static const char *nearest_option(const struct cmd_page *page, const char *given)
 {
-    const char *names[CMD_OPTIONS_MAX + 1];
+    const char *names[CMD_OPTIONS_MAX + 1], *longer = NULL;
     size_t count = 0, length = strcspn(given, "=");
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", length < 60 ? (int)length : 60, given);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (ls_word_among(elsewhere[i].theirs, word) &&
+            option_index(page, elsewhere[i].ours, strlen(elsewhere[i].ours)) >= 0)
+            return elsewhere[i].ours;
     for (; page->options[count].name; count++)
         names[count] = page->options[count].name;
     names[count++] = "--help";
     for (size_t i = 0; i < count && length > 3; i++)
-        if (strncmp(names[i], given, length) == 0)
-            return names[i];
+        if (strncmp(names[i], given, length) == 0 && (!longer || strlen(names[i]) < strlen(longer)))
+            longer = names[i];
+    if (longer)
+        return longer;
     for (size_t i = 0; i < count; i++) { /* --max-tokens, --max_tokens: --tokens */
         size_t tail = strlen(names[i]) - 2;
         const char *end = given + length - tail;
         if (length > tail + 2 && !strncmp(end, names[i] + 2, tail) && strchr("-_", end[-1]))
             return names[i];
     }
-    char word[64];
-    snprintf(word, sizeof word, "%.*s", length < 60 ? (int)length : 60, given);
     return ls_nearest(word, names, count);
 }
 
-/* The key of the configuration that `--lr` or `--weight-decay` means, on a page that takes keys. */
+/* Whether the word, with hyphens for underscores or not, is that name. */
+static bool is_name(const char *name, const char *word, size_t length)
+{
+    size_t same = 0;
+    while (same < length && (name[same] == word[same] || (name[same] == '_' && word[same] == '-')))
+        same++;
+    return same == length && !name[same];
+}
+
+/* The key of the configuration that `--lr`, `--weight-decay` or `--optim.lr` means, on a page that
+ * takes keys. */
 static const struct ls_config_key *key_meant(const struct cmd_page *page, const char *given)
 {
     const char *word = given + strspn(given, "-");
     size_t length = strcspn(word, "=");
     for (const struct ls_config_key *key = ls_config_keys(NULL);
-         key->name && page->arguments && strstr(page->arguments, "key=value"); key++) {
-        const char *leaf = strchr(key->name, '.') + 1;
-        size_t same = 0;
-        while (same < length &&
-               (leaf[same] == word[same] || (leaf[same] == '_' && word[same] == '-')))
-            same++;
-        if (same == length && !leaf[same])
+         key->name && page->arguments && strstr(page->arguments, "key=value"); key++)
+        if (is_name(key->name, word, length) || is_name(strchr(key->name, '.') + 1, word, length))
             return key;
-    }
     return NULL;
 }
 
@@ -81,6 +107,11 @@ static int unknown_option(const struct cmd_page *page, const char *given, struct
     const char *near = nearest_option(page, given);
     const struct ls_config_key *key = near ? NULL : key_meant(page, given);
     struct ls_error unknown = {0};
+    bool file = ls_word_among("--config|-c|--config-file|--config_file|--cfg|--yaml", given);
+    if (file && page->arguments && strstr(page->arguments, "CONFIG.yaml"))
+        return ls_error_set(error, LS_ECONFIG,
+                            "unknown option %s; the file needs none: lockstep %s RUN.yaml", given,
+                            page->name);
     if (key)
         return ls_error_set(error, LS_ECONFIG,
                             "unknown option %.100s; a key is written without dashes: %s=VALUE",

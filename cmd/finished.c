@@ -45,8 +45,10 @@ int finished_words(struct finished_job *job, struct ls_error *error)
         if (is_key(word))
             job->keys[job->key_count++] = word;
         else if (job->data || job->use == LS_TO_GENERATE)
-            return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s",
-                                word, job->args->page->arguments);
+            return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s%s",
+                                word, job->args->page->arguments,
+                                job->data ? ""
+                                          : "; a text is --prompt TEXT, a file --prompts FILE");
         else
             job->data = word;
     }

@@ -39,7 +39,16 @@ static const struct {
     {"chat|talk", "generate --chat"},
     {"sample|infer|predict|complete", "generate"},
     {"evaluate|test|score", "eval"},
-    {"tokenize|tokenise|preprocess", "data prepare"},
+    {"tokenize|tokenise|preprocess|prepare|encode", "data prepare"},
+    {"data tokenize|data tokenise|data preprocess|data encode", "data prepare"},
+    {"data show|data info|data view|data head", "data inspect"},
+    {"decode|detokenize|data decode", "data detokenize"},
+    {"merge", "export, which merges adapters, or data merge"},
+    {"compare", "diff"},
+    {"inspect|info|show", "ckpt inspect, data inspect or status"},
+    {"ckpt list|ckpt ls|ckpt show|ckpt info", "ckpt inspect"},
+    {"logs|ps|progress", "status"},
+    {"mpirun|mpiexec|torchrun|accelerate|deepspeed", "launch"},
     {"version|-v|-V", "--version"},
 };
 

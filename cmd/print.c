@@ -42,15 +42,17 @@ void cmd_print_page(FILE *file, const struct cmd_page *page)
 
 void cmd_print_overview(FILE *file)
 {
-    size_t count;
+    size_t count, longest = 0;
     const struct cmd_page *pages = cmd_pages(&count);
+    for (size_t i = 0; i < count; i++)
+        longest = strlen(pages[i].name) > longest ? strlen(pages[i].name) : longest;
     fputs("Usage: lockstep COMMAND ...\n\n"
-          "Lockstep trains large language models. However the work is cut, the answer is the\n"
-          "same, bit for bit.\n\nCommands:\n",
+          "Lockstep trains large language models. However the work is cut, the answer is\n"
+          "the same, bit for bit.\n\nCommands:\n",
           file);
     for (size_t i = 0; i < count; i++)
-        fprintf(file, "  %-13s %s\n", pages[i].name, pages[i].summary);
-    fputs("\n`lockstep help COMMAND` shows a command's page, `lockstep --version` the version.\n"
+        fprintf(file, "  %-*s  %s\n", (int)longest, pages[i].name, pages[i].summary);
+    fputs("\n`lockstep help COMMAND` shows a command's page, `lockstep --version` the\nversion. "
           "`lockstep doctor` shows whether this machine can train.\n"
           "Commands that take long show how far they are on standard error;\n"
           "LOCKSTEP_PROGRESS=off in the environment turns that off.\n",

@@ -134,6 +134,14 @@ int ranks_run(const struct ls_config *config, ranks_body *body, void *user, stru
     return status;
 }
 
+static bool is_key_name(const char *word)
+{
+    const struct ls_config_key *key = ls_config_keys(NULL);
+    while (key->name && strcmp(key->name, word) != 0)
+        key++;
+    return key->name;
+}
+
 static int config_read(struct ls_config *config, const char *const *defaults,
                        const char *const *words, int count, struct ls_error *error)
 {
@@ -151,9 +159,11 @@ static int config_read(struct ls_config *config, const char *const *defaults,
             continue;
         if (files++)
             return ls_error_set(error, LS_ECONFIG,
-                                "%s: one configuration file is expected; overrides are written "
-                                "key=value",
-                                words[i]);
+                                is_key_name(words[i])
+                                    ? "%s: expected a value: %s=VALUE, without blanks"
+                                    : "%s: one configuration file is expected; overrides are "
+                                      "written key=value",
+                                words[i], words[i]);
         status = ls_config_load_file(config, words[i], error);
     }
     for (int i = 0; i < count && !status; i++)

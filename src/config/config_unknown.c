@@ -15,6 +15,10 @@ static const struct alias {
     {"model.arch", "model_type|architecture", NULL},
     {"model.vocab", "vocab_size|padded_vocab_size", NULL},
     {"model.vocab_multiple", "make_vocab_size_divisible_by", NULL},
+    {"model.from",
+     "model_name_or_path|pretrained_model_name_or_path|model_name|base_model|hf_model|pretrained|"
+     "pretrained_checkpoint|initial_load_path",
+     "a folder on the disk"},
     {"model.layers", "n_layer|n_layers|num_layers|num_hidden_layers|depth", NULL},
     {"model.channels", "n_embd|dim|d_model|embed_dim|hidden_size", NULL},
     {"model.heads", "n_head|n_heads|num_heads|num_attention_heads", NULL},
@@ -42,7 +46,9 @@ static const struct alias {
     {"batch.micro",
      "micro_batch_size|local_batch_size|per_device_train_batch_size|train_micro_batch_size_per_gpu",
      NULL},
-    {"batch.micro", "gradient_accumulation_steps", "the steps follow from batch.global and it"},
+    {"batch.micro",
+     "gradient_accumulation_steps|gradient_accumulation|grad_accum_steps|accumulate_grad_batches",
+     "the steps follow from batch.global and it"},
     {"batch.rampup_start", "rampup_batch_size", NULL},
     {"optim.name", "optimizer|optimizer_type", NULL},
     {"optim.lr", "learning_rate|max_lr", NULL},
@@ -58,7 +64,8 @@ static const struct alias {
     {"optim.clip", "grad_clip|clip_grad|max_norm|max_grad_norm|gradient_clipping", NULL},
     {"optim.schedule", "lr_scheduler|lr_scheduler_type|lr_decay_style|scheduler", NULL},
     {"optim.warmup_steps", "warmup|warmup_iters|num_warmup_steps|lr_warmup_iters", NULL},
-    {"optim.warmup_steps", "warmup_ratio", "steps, not a share of them"},
+    {"optim.warmup_steps", "warmup_ratio|warmup_fraction|lr_warmup_fraction",
+     "steps, not a share of them"},
     {"optim.decay_steps", "lr_decay_iters", NULL},
     {"optim.min_ratio", "min_lr", "a share of optim.lr, not a rate"},
     {"optim.cooldown_steps", "lr_wsd_decay_iters", NULL},
@@ -79,7 +86,7 @@ static const struct alias {
      NULL},
     {"parallel.cp", "cp_size|context_parallel|context_parallel_size|context_parallel_degree", NULL},
     {"parallel.dp", "dp_size|data_parallel|data_parallel_size|data_parallel_degree", NULL},
-    {"parallel.dp", "world_size", "ranks are pp x dp x cp x tp"},
+    {"parallel.dp", "world_size|ranks|nproc_per_node|nnodes", "ranks are pp x dp x cp x tp"},
     {"parallel.dp_shard", "data_parallel_shard_degree", NULL},
     {"parallel.dp_shard", "fsdp", "with parallel.zero = 3"},
     {"parallel.dp_replicate", "data_parallel_replicate_degree|ddp", NULL},
@@ -114,6 +121,11 @@ static const struct alias {
     {"comm.bucket_mb", "bucket_cap_mb|bucket_size_mb", NULL},
     {"comm.bucket_mb", "reduce_bucket_size", "MiB, not elements"},
     {"comm.timeout_s", "timeout|distributed_timeout_minutes", "in seconds"},
+    {"lora.rank", "r|lora_r|lora_rank|use_lora|use_peft|peft", NULL},
+    {"lora.alpha", "lora_alpha", NULL},
+    {"lora.targets", "target_modules|lora_target_modules", NULL},
+    {"lora.base", "load_in_4bit|use_4bit", "set it to nf4"},
+    {"lora.base", "load_in_8bit", "set it to int8"},
     {"train.steps", "max_steps|max_iters|train_iters|num_steps|num_iterations|training_steps",
      NULL},
     {"train.steps", "epochs|num_epochs|num_train_epochs",
@@ -142,6 +154,12 @@ static const struct absent {
      "models with experts are not supported"},
     {"device|devices|cuda|gpus|num_gpus|n_gpu|use_cuda|accelerator",
      "there are only CPUs; ranks and their threads are keys of the group parallel"},
+    {"compile|torch_compile|attn_implementation|use_flash_attn|flash_attention|"
+     "use_flash_attention_2|attention_backend",
+     "nothing is compiled or chosen: attention never makes its whole matrix of scores"},
+    {"logging_steps|log_interval|logging_interval|log_every|log_freq",
+     "metrics.jsonl has every step"},
+    {"lora_dropout", "adapters have no dropout"},
     {"wandb|use_wandb|wandb_log|wandb_project|report_to|mlflow",
      "records go to train.out: metrics.jsonl, metrics.prom, and for log.tensorboard events"},
 };
@@ -222,10 +240,29 @@ static const struct alias *alias_of(const char *name, const char *leaf)
     return NULL;
 }
 
+/* "unknown key batch: a group of keys, such as batch.global"; false if it is none. */
+static bool group_say(const char *name, char *text, size_t bytes)
+{
+    size_t length = strlen(name);
+    for (const struct ls_config_key *key = ls_config_keys(NULL); length && key->name; key++)
+        if (strncmp(key->name, name, length) == 0 && key->name[length] == '.') {
+            snprintf(text, bytes, "unknown key %s: a group of keys, such as %s", name, key->name);
+            return true;
+        }
+    return false;
+}
+
 /* "unknown key optim.learning_rate; did you mean optim.lr?" */
 static void unknown_say(const char *name, char *text, size_t bytes)
 {
     char word[64], near[256];
+    if (strpbrk(name, " \t")) {
+        snprintf(text, bytes,
+                 "unknown key \"%s\": expected no blank in it, and none around =", name);
+        return;
+    }
+    if (group_say(name, text, bytes))
+        return;
     normalise(leaf_of(name), word, sizeof word);
     const struct alias *alias = alias_of(name, word);
     if (alias) {

@@ -195,6 +195,9 @@ int ls_config_load_file(struct ls_config *config, const char *path, struct ls_er
         ls_error_prefix(error, "configuration");
     if (status && !access(of_run, F_OK))
         ls_error_suffix(error, "; a run's is %.400s", of_run);
+    struct ls_error ignored;
+    if (status && access(path, F_OK) && !ls_config_preset_check(path, &ignored))
+        ls_error_suffix(error, "; did you mean model.preset=%.100s?", path);
     if (!status)
         status = ls_config_load_text(config, path, text, bytes, error);
     free(text);

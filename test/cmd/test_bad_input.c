@@ -69,6 +69,12 @@ CASE(test_configuration)
     expect("train run.yaml --dry", 2, "did you mean --dry-run?");
     expect("train", 2, "expected a configuration: lockstep train RUN.yaml, or keys such as");
     expect("train run.yaml --lr 3e-4", 2, "a key is written without dashes: optim.lr=VALUE");
+    expect("train run.yaml --optim.lr=1", 2, "a key is written without dashes: optim.lr=VALUE");
+    expect("train run.yaml train.steps 3", 2, "train.steps: expected a value: train.steps=VALUE");
+    expect("train run.yaml 'train.steps = 3'", 2, "expected no blank in it, and none around =");
+    expect("train run.yaml batch=3", 2, "unknown key batch: a group of keys, such as batch.global");
+    expect("train --config run.yaml", 2, "the file needs none: lockstep train RUN.yaml");
+    expect("train gpt2-124m", ls_exit_code(LS_EIO), "did you mean model.preset=gpt2-124m?");
     expect("train run.yaml --weight-decay=1", 2, "without dashes: optim.weight_decay=VALUE");
     expect(
         "train run.yaml --train-iters 5", 2,

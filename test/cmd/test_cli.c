@@ -22,6 +22,20 @@ CASE(test_usage)
     program_expect("--version", 0, line);
 }
 
+/* Commands and options of other programs. */
+CASE(test_words_of_other_programs)
+{
+    program_expect("merge run", 2, "did you mean export, which merges adapters, or data merge?");
+    program_expect("ckpt list run", 2, "unknown command ckpt list; did you mean ckpt inspect?");
+    program_expect("data tokenize x", 2, "did you mean data prepare?");
+    program_expect("generate run --temp 1", 2, "--temp; did you mean --temperature?");
+    program_expect("generate run hello", 2, "; a text is --prompt TEXT, a file --prompts FILE");
+    program_expect("plan x.yaml --gpus 8", 2, "--gpus; did you mean --accelerators?");
+    program_expect("convert megatron x --gpus 8", 2, "--gpus; did you mean --ranks?");
+    program_expect("export run --output x", 2, "--output; did you mean --out?");
+    program_expect("report run -o x", 2, "-o; did you mean --output?");
+}
+
 CASE(test_what_is_unknown_is_named_with_the_nearest)
 {
     program_expect("trian", 2, "unknown command trian; did you mean train?");
