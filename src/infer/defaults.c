@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,11 +50,18 @@ static int sampling_read(const struct reading *r, struct ls_generation_defaults 
 {
     double temperature = 1, top_k = 50, top_p = 1;
     const json_t *sampled = value_of(r, "do_sample");
-    if (!json_is_boolean(sampled))
+    if (!sampled)
         return LS_OK;
+    if (!json_is_boolean(sampled))
+        return ls_error_set(r->error, LS_ECONFIG, "%.300s: do_sample: expected true or false",
+                            r->path);
     int status = real_read(r, "temperature", 100, &temperature);
     if (!status)
         status = real_read(r, "top_k", 1e9, &top_k);
+    if (!status && top_k != floor(top_k))
+        status =
+            ls_error_set(r->error, LS_ECONFIG,
+                         "%.300s: top_k: expected a whole number, or 0 for all tokens", r->path);
     if (!status)
         status = real_read(r, "top_p", 1, &top_p);
     out->sampled = true;
@@ -125,7 +133,7 @@ static void unsupported_find(const struct reading *r, struct ls_generation_defau
         const json_t *value = value_of(r, keys[i].key);
         if (!value || (json_is_number(value) && json_number_value(value) == keys[i].neutral))
             continue;
-        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
         ls_string_add(out->unsupported, sizeof out->unsupported, ", ", "%s = %.40s", keys[i].key,
                       text ? text : "...");
         free(text);
@@ -135,12 +143,11 @@ static void unsupported_find(const struct reading *r, struct ls_generation_defau
 int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
                                 struct ls_generation_defaults *out, struct ls_error *error)
 {
-    struct reading generation, model;
+    struct reading generation, model = {.object = NULL};
     *out = (struct ls_generation_defaults){0};
     int status = reading_open(&generation, folder, "generation_config.json", error);
-    if (status)
-        return status;
-    status = reading_open(&model, folder, "config.json", error);
+    if (!status)
+        status = reading_open(&model, folder, "config.json", error);
     if (!status)
         status = sampling_read(&generation, out);
     if (!status)

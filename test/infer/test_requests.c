@@ -234,9 +234,6 @@ CASE(test_a_folder_says_how)
          0,
          "repetition_penalty = 1.1"},
     };
-    static const char *const bad[] = {"{\"eos_token_id\": \"</s>\"}", "{\"eos_token_id\": [-1]}",
-                                      "{\"do_sample\": true, \"temperature\": \"hot\"}",
-                                      "{\"max_new_tokens\": 0}", "{\"max_length\": 20.0}"};
     char generation[600], model[600];
     struct ls_error error = {0};
     struct ls_generation_defaults found;
@@ -255,15 +252,30 @@ CASE(test_a_folder_says_how)
         assert_int_equal(found.sampling.top_k, cases[i].sampling.top_k);
         assert_int_equal(found.end_count, cases[i].end_count);
         assert_memory_equal(found.ends, cases[i].ends, sizeof cases[i].ends);
-        assert_true(!strncmp(found.unsupported, cases[i].unsupported,
-                             strlen(cases[i].unsupported) + !cases[i].unsupported[0]));
+        assert_string_equal(found.unsupported, cases[i].unsupported);
     }
+}
+
+CASE(test_a_folder_says_it_wrongly)
+{
+    static const char *const bad[] = {"{\"eos_token_id\": \"</s>\"}",
+                                      "{\"eos_token_id\": [-1]}",
+                                      "{\"do_sample\": true, \"temperature\": \"hot\"}",
+                                      "{\"do_sample\": true, \"top_k\": 0.5}",
+                                      "{\"do_sample\": \"yes\"}",
+                                      "[]",
+                                      "{\"max_new_tokens\": 0}",
+                                      "{\"max_length\": 20.0}"};
+    struct ls_error error = {0};
+    struct ls_generation_defaults found;
+    const char *generation = scratch_path(*state, "generation_config.json");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         scratch_write(generation, bad[i], strlen(bad[i]));
         assert_int_equal(ls_generation_defaults_read(*state, VOCABULARY, &found, &error),
                          LS_ECONFIG);
-        assert_non_null(strstr(error.text, "generation_config.json: "));
+        assert_non_null(strstr(error.text, "generation_config.json:"));
     }
+    unlink(generation);
 }
 
 /* A stranger's folder must not name files of this machine. */
