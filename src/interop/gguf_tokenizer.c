@@ -11,7 +11,8 @@
 /* What a folder says of its tokenizer. Borrowed strings are the JSON's. */
 struct vocabulary {
     json_t *root, *vocab, *settings, *description; /* those that are there */
-    struct ls_tokenizer *tokenizer;                /* what we read of them; NULL: we do not */
+    struct ls_tokenizer *tokenizer;                /* what we read of them */
+    struct ls_error why;                           /* no tokenizer: what is wrong with them */
     json_t *merges;                                /* "a b" or ["a", "b"] */
     int64_t count;
     const char **tokens; /* [count]; NULL: no token has this id */
@@ -169,8 +170,9 @@ static void vocabulary_read(struct vocabulary *v, const char *folder)
     v->root = json_of(folder, "tokenizer.json");
     ls_tokenizer_settings_read(folder, path, &v->settings, NULL);
     v->templates = templates_of(folder, v->settings);
-    if (v->root && ls_path_join(path, folder, "tokenizer.json", NULL) == LS_OK) {
-        ls_tokenizer_new(path, &v->tokenizer, NULL);
+    if (interop_has_tokenizer(folder))
+        ls_tokenizer_new(folder, &v->tokenizer, &v->why);
+    if (v->root) {
         const json_t *model = json_object_get(v->root, "model");
         v->vocab = json_incref(json_object_get(model, "vocab"));
         v->merges = json_incref(json_object_get(model, "merges"));
@@ -277,8 +279,7 @@ static int tokens_set(struct vocabulary *v, int64_t count, struct ls_error *erro
                   : special ? GGUF_CONTROL
                             : GGUF_USER_DEFINED);
     }
-    if (v->tokenizer)
-        settings_set(v, v->settings, unknown);
+    settings_set(v, v->settings, unknown);
     json_int_t end = json_integer_value(json_object_get(v->vocab, "<|endoftext|>"));
     if (!v->root && end > 0 && end < count)
         v->types[end] = GGUF_CONTROL;
@@ -367,6 +368,17 @@ static void templates_put(struct gguf_metadata *metadata, json_t *templates)
         gguf_write_string(metadata->stream, name, strlen(name));
 }
 
+/* Why the file gets no tokenizer; NULL: it gets one. */
+static const char *lacks(const struct vocabulary *v)
+{
+    if (v->why.text[0])
+        return v->why.text;
+    if (!v->tokenizer || !json_is_object(v->vocab) || !json_is_array(v->merges))
+        return "none came with the model that is BPE of a tokenizer.json, or of vocab.json and "
+               "merges.txt";
+    return v->split ? NULL : "GGUF has no name for the way in which this one splits text";
+}
+
 int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *ex,
                        struct ls_error *error)
 {
@@ -377,17 +389,14 @@ int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *e
         return status;
     if (folder)
         vocabulary_read(&v, folder);
-    bool good = json_is_object(v.vocab) && json_is_array(v.merges) && v.split;
-    if (!good) {
-        ls_log(ex->export->log, LS_LOG_WARNING, "the file has no tokenizer: %s",
-               !folder || !v.vocab ? "none came with the model that is BPE of a tokenizer.json, or "
-                                     "of vocab.json and merges.txt"
-                                   : "GGUF has no name for the way in which this one splits text");
+    const char *lack = lacks(&v);
+    if (lack) {
+        ls_log(ex->export->log, LS_LOG_WARNING, "the file has no tokenizer: %s", lack);
         gguf_put_string(metadata, "tokenizer.ggml.model", "no_vocab");
     } else {
         status = tokens_set(&v, ex->config.model.vocab, error);
     }
-    if (good && !status) {
+    if (!lack && !status) {
         gguf_put_string(metadata, "tokenizer.ggml.model", v.pieces ? "llama" : "gpt2");
         gguf_put_string(metadata, "tokenizer.ggml.pre", v.split);
         tokens_put(metadata, &v);
