@@ -19,10 +19,26 @@ bool interop_exists(const char *folder, const char *name)
     return ls_path_join(path, folder, name, NULL) == LS_OK && access(path, F_OK) == 0;
 }
 
+/* json_dumps with as few digits as give the same numbers again: 1e-5 has 15, and 17 show it as
+ * 1.0000000000000001e-5. */
+static char *short_dumps(const json_t *value, size_t flags)
+{
+    char *text = NULL;
+    bool same = false;
+    for (int digits = 15; digits <= 17 && !same; digits++) {
+        free(text);
+        text = json_dumps(value, flags | JSON_SORT_KEYS | JSON_REAL_PRECISION(digits));
+        json_t *again = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+        same = !text || json_equal(value, again);
+        json_decref(again);
+    }
+    return text;
+}
+
 struct interop_text interop_json_text(const json_t *value)
 {
     struct interop_text out = {"nothing"};
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+    char *text = value ? short_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (text)
         snprintf(out.text, sizeof out.text, "%.100s%s", text, strlen(text) > 100 ? "..." : "");
     free(text);
@@ -33,7 +49,7 @@ int interop_json_write(json_t *object, const char *folder, const char *name,
                        const struct ls_fault *fault, struct ls_error *error)
 {
     struct ls_atomic_file file;
-    char path[PATH_MAX], *text = json_dumps(object, JSON_INDENT(2) | JSON_SORT_KEYS);
+    char path[PATH_MAX], *text = short_dumps(object, JSON_INDENT(2));
     json_decref(object);
     int status =
         text ? ls_path_join(path, folder, name, error)

@@ -382,6 +382,8 @@ static const struct {
     {"gpt2_tiny", "n_layer", "[2]", "n_layer = [2]"},
     {"gpt2_tiny", "n_layer", "\"2\"", "n_layer = \"2\"|a whole number there"},
     {"gpt2_tiny", "n_layer", "2.0", "n_layer = 2.0|a whole number there"},
+    {"llama_tiny", "clip_qkv", "0.30000000000000004", "clip_qkv = 0.30000000000000004:"},
+    {"llama_tiny", "clip_qkv", "1e-5", "clip_qkv = 1e-5:"},
     {"llama_tiny", "rms_norm_eps", "\"1e-5\"", "rms_norm_eps = \"1e-5\"|a number there"},
     {"llama_tiny", "tie_word_embeddings", "\"false\"",
      "tie_word_embeddings = \"false\"|true or false there"},
