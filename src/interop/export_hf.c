@@ -126,6 +126,8 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
 static int tokenizer_write(struct exporting *ex, const char *folder, struct ls_error *error)
 {
     const char *from = ex->source->folder;
+    if (from)
+        interop_files_tell(from, ex->export->log);
     int status = from ? interop_files_copy(from, folder, false, ex->export->fault, error) : LS_OK;
     if (status || interop_exists(folder, "tokenizer_config.json") ||
         !interop_exists(folder, "merges.txt"))

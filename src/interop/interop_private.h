@@ -136,6 +136,8 @@ int peft_check(const struct ls_model_source *source, struct ls_error *error);
 bool interop_has_tokenizer(const char *folder);
 /* LS_EIO if a file that goes with a model is a link out of its folder, or to nothing. */
 int interop_files_check(const char *folder, struct ls_error *error);
+/* A warning for each of these that nothing reads here, and that other programs could not. */
+void interop_files_tell(const char *folder, const struct ls_log *log);
 /* The files that go with a model and are there, with config.json or without. */
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error);

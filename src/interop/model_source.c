@@ -500,11 +500,30 @@ int interop_files_copy(const char *from, const char *to, bool description,
     return status;
 }
 
+void interop_files_tell(const char *folder, const struct ls_log *log)
+{
+    static const char *const names[] = {"generation_config.json", "special_tokens_map.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        struct ls_error why = {0};
+        json_t *value = NULL;
+        int status = LS_OK;
+        if (interop_exists(folder, names[i]) && !ls_path_inside(path, folder, names[i], NULL))
+            status = ls_json_read(path, LS_EDATA, &value, &why);
+        if (status)
+            ls_log(log, LS_LOG_WARNING, "copied as it is: %s", why.text);
+        json_decref(value);
+    }
+}
+
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error)
 {
     char to[PATH_MAX];
     const char *from = source->folder;
     int status = ls_path_join(to, run, "hf", error);
-    return status || !from ? status : interop_files_copy(from, to, true, fault, error);
+    if (status || !from)
+        return status;
+    interop_files_tell(from, source->log);
+    return interop_files_copy(from, to, true, fault, error);
 }

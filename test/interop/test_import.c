@@ -548,6 +548,31 @@ CASE_WITH(test_values_that_are_not_finite_are_told, scratch_setup, scratch_teard
     assert_string_equal(said, "");
 }
 
+/* Nothing but generation reads these, and the run keeps a copy. */
+CASE_WITH(test_files_that_nothing_reads_are_told, scratch_setup, scratch_teardown)
+{
+    static const char *const cases[][3] = {
+        {"generation_config.json", "{\"eos_token_id\": 2", "generation_config.json:1:18: not JSON"},
+        {"generation_config.json", "[]", "generation_config.json:1: expected an object"},
+        {"special_tokens_map.json", "5", "special_tokens_map.json:1:1: not JSON"},
+        {"generation_config.json", "{\"eos_token_id\": 2}", ""},
+    };
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char said[2000] = "", name[16], run[4096];
+        const struct ls_log log = {LS_LOG_INFO, warning_keep, said};
+        snprintf(name, sizeof name, "told%zu", i);
+        const char *folder = folder_make(*state, name, &(struct folder_of){.golden = "gpt2_tiny"});
+        scratch_write(scratch_path(folder, cases[i][0]), cases[i][1], strlen(cases[i][1]));
+        snprintf(run, sizeof run, "%s", scratch_path(*state, "run"));
+        const struct ls_import what = {.from = folder, .run = scratch_path(run, name), .log = &log};
+        assert_ok(ls_import(&what, &report, &error), error);
+        if (cases[i][2][0] ? !strstr(said, cases[i][2]) : said[0])
+            fail_msg("%zu: %s", i, said);
+    }
+}
+
 static const struct {
     const char *value, *words;
 } bad_index[] = {
