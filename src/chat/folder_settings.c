@@ -47,6 +47,24 @@ static bool is_named(const json_t *settings, const char *token)
     return false;
 }
 
+/* The members of special_tokens_map.json. */
+static int map_take(json_t *settings, json_t *map, const char *path, struct ls_error *error)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(map, name, value)
+    {
+        const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
+        if (json_is_null(value))
+            continue;
+        if (!json_is_string(content) && !json_is_array(value))
+            return ls_error_set(error, LS_EDATA, "%.300s: %.80s: expected a token's text", path,
+                                name);
+        json_object_set(settings, name, value);
+    }
+    return LS_OK;
+}
+
 /* {TOKEN: ID} of added_tokens.json as {"ID": {"content": TOKEN, ...}}. */
 static int added_take(json_t *settings, const json_t *added, const char *path,
                       struct ls_error *error)
@@ -75,8 +93,7 @@ int ls_tokenizer_settings_read(const char *directory, char path[PATH_MAX], json_
                                struct ls_error *error)
 {
     char beside[PATH_MAX];
-    json_t *map = NULL, *added = NULL, *value;
-    const char *key;
+    json_t *map = NULL, *added = NULL;
     int status = member_read(directory, "tokenizer_config.json", path, out, error);
     bool whole = json_object_get(*out, "added_tokens_decoder");
     if (!status && !whole)
@@ -85,8 +102,8 @@ int ls_tokenizer_settings_read(const char *directory, char path[PATH_MAX], json_
         *out = json_object();
         snprintf(path, PATH_MAX, "%s", beside);
     }
-    json_object_foreach(map, key, value) if (!json_is_null(value))
-        json_object_set(*out, key, value);
+    if (!status && map)
+        status = map_take(*out, map, beside, error);
     if (!status && !whole)
         status = member_read(directory, "added_tokens.json", beside, &added, error);
     if (!status && added && !*out) {

@@ -119,6 +119,9 @@ static void decoder_add(struct adding *a, const json_t *decoder)
     json_t *value;
     if (!entries)
         data_json_no_memory(a->j);
+    if (decoder && !json_is_null(decoder) && !json_is_object(decoder))
+        data_json_wrong(a->j, "added_tokens_decoder",
+                        "expected an object, {ID: {\"content\": TEXT}}");
     json_object_foreach((json_t *)(uintptr_t)decoder, key, value)
     {
         char *end;

@@ -803,6 +803,9 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     config_write(folder, "{\"eos_token\": \"<E>\", \"added_tokens_decoder\": {}, "
                          "\"chat_template\": \"{{ bos_token ~ eos_token }}\"}");
     opens(folder, NULL, "<E>");
+    scratch_write(map, "{\"eos_token\": 5}", 16);
+    config_write(folder, "{\"chat_template\": \"t\"}");
+    opens(folder, NULL, "special_tokens_map.json: eos_token: expected a token's text");
     assert_int_equal(unlink(map), 0);
     config_write(folder, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"t\"}]}");
     opens(folder, NULL, "none of its chat templates is named \"default\"");

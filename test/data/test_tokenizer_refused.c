@@ -252,6 +252,7 @@ CASE(test_configuration)
         {"{\"add_prefix_space\":false,\"tokenizer_class\":\"CodeLlamaTokenizer\"}",
          "add_prefix_space: false, but tokenizer.json puts a space in front of a text"},
         {"{\"split_special_tokens\":1}", "\"split_special_tokens\": expected true or false"},
+        {"{\"added_tokens_decoder\":[]}", "added_tokens_decoder: expected an object"},
         {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}",
          "added_tokens_decoder: \"x\": expected an id"},
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<new>\"}}}",
