@@ -322,7 +322,7 @@ static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *
         comm->board->inquirer ? inquire_silence_s(comm->board->inquirer, rank, now_s) : 0;
     text[0] = '\0';
     if (!record) {
-        snprintf(text, bytes, "it is on another machine and was not asked where it is");
+        snprintf(text, bytes, "it shares no memory with this rank and was not asked where it is");
         return;
     }
     bool heard = atomic_load(&record->pid) != 0;
@@ -334,7 +334,7 @@ static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *
             return;
     }
     if (!heard) {
-        snprintf(text, bytes, "it is on another machine and has not answered yet");
+        snprintf(text, bytes, "it shares no memory with this rank and has not answered yet");
         return;
     }
     where_add(record, now_s, text, bytes);
@@ -520,7 +520,7 @@ void ls_comm_dump(struct ls_comm *comm, FILE *file)
     for (int r = 0; r < comm->board->count; r++) {
         struct flight_record *record = comm->board->records[r];
         if (!record) {
-            fprintf(file, "rank %d%s: on another machine\n", r, host_text(comm->board, r).text);
+            fprintf(file, "rank %d%s: shares no memory\n", r, host_text(comm->board, r).text);
             continue;
         }
         struct flight_entry entry;

@@ -4,15 +4,39 @@
 #include "comm/inquire.h"
 #include "comm/mpi.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+/* Whether Open MPI's folder for windows takes a file of that size. It does not say so itself: where
+ * one process cannot make the file, the others wait for it for ever. */
+static int window_fits(int ranks)
+{
+    enum { PAGE = 4096 };
+    const char *given = getenv("OMPI_MCA_osc_sm_backing_directory");
+    int fd = open(given ? given : "/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno != ENOSPC && errno != EDQUOT;
+    int fits = !posix_fallocate(fd, 0, ranks * (off_t)(sizeof(struct flight_record) + PAGE) + PAGE);
+    close(fd);
+    return fits;
+}
+
 static bool window_new(struct mpi_board *board, MPI_Comm machine)
 {
     struct flight_record *own = NULL;
+    int rank, ranks, fits = 0;
+    MPI_Comm_rank(machine, &rank);
+    MPI_Comm_size(machine, &ranks);
+    if (rank == 0)
+        fits = window_fits(ranks);
+    MPI_Bcast(&fits, 1, MPI_INT, 0, machine);
+    if (!fits)
+        return false;
     MPI_Comm_set_errhandler(machine, MPI_ERRORS_RETURN);
     board->shared = MPI_Win_allocate_shared(sizeof *own, 1, MPI_INFO_NULL, machine, (void *)&own,
                                             &board->window) == MPI_SUCCESS;
@@ -54,7 +78,7 @@ static bool records_find(struct mpi_board *board)
     return found;
 }
 
-/* Without shared memory a rank knows its own record only. */
+/* Without shared memory a rank knows its own record only, and asks all others. */
 static bool record_alone(struct mpi_board *board, int rank)
 {
     struct flight_record *own = calloc(1, sizeof *own);
@@ -65,7 +89,7 @@ static bool record_alone(struct mpi_board *board, int rank)
     return own != NULL;
 }
 
-/* Collective. Ranks of several machines learn how to ask each other. A rank that cannot open a
+/* Collective. Ranks that share no memory learn how to ask each other. A rank that cannot open a
  * socket neither asks nor answers. */
 static void machines_meet(struct flight_board *board, int rank)
 {
@@ -130,7 +154,7 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
         MPI_Barrier(machine); /* all records are valid from here on */
         MPI_Comm_free(&machine);
     }
-    if (ranks < board->base.count)
+    if (ranks < board->base.count || !made)
         machines_meet(&board->base, rank);
     return LS_OK;
 }

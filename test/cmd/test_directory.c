@@ -606,6 +606,25 @@ CASE(test_the_last_checkpoint_on_a_full_disk)
     assert_non_null(strstr(output, "\nstep-00000003\n"));
 }
 
+/* Open MPI's processes wait for ever for one that has no room for a window of shared memory. Ranks
+ * without one know all the same that they are on one machine, and keep one snapshot. */
+CASE(test_shared_memory_that_is_full)
+{
+    if (!check_all())
+        skip();
+    mpi_or_skip();
+    if (!on_small_disk(64,
+                       "dd if=/dev/zero of=disk/ballast bs=1k 2> /dev/null\n"
+                       "mount --bind disk /dev/shm; mkdir memory\n"
+                       "$L launch --ranks 2 $C train.out=shared parallel.dp=2 train.steps=4 "
+                       "snapshot.every=1 snapshot.folder=memory comm.timeout_s=30 launch.retries=0",
+                       0, "hash "))
+        skip();
+    assert_null(strstr(output, "lockstep: warning: "));
+    expect("$L train $C train.out=alone train.steps=4 && $L diff shared alone", 0,
+           "equal up to step 4");
+}
+
 /* ---- a disk that is read only ---------------------------------------------------------------- */
 
 #define MADE_READ_ONLY "until_so 'mount -o remount,ro,bind $c 2> /dev/null'\n"
