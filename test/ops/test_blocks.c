@@ -274,21 +274,6 @@ CASE(test_broken_blocks_are_seen)
     each_product(broken_products_differ);
 }
 
-CASE(test_the_reference_reads_blocks)
-{
-    weights_make(LS_BLOCKS_NF4);
-    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        struct ls_gemm gemm = gemm_of(&shapes[s], LS_F32, c[0]);
-        memset(c, 0xff, sizeof c);
-        ls_gemm_reference(&gemm);
-        gemm.b = blocks;
-        gemm.b_blocks = LS_BLOCKS_NF4;
-        gemm.c = c[1];
-        ls_gemm_reference(&gemm);
-        assert_memory_equal(c[0], c[1], sizeof c[0]);
-    }
-}
-
 CASE(test_rows_are_whole_blocks)
 {
     struct ls_ops ops;

@@ -3,6 +3,7 @@
  * where. Every instruction set of this machine is tested in a process of its own. */
 #include "../support/extent.h"
 #include "../support/testing.h"
+#include "gemm_reference.h"
 
 #include <lockstep/ops.h>
 
@@ -234,7 +235,7 @@ static void test_random_products_against_double(void **state)
         assert_right(&p.gemm, before);
         memcpy(first, p.c, c_bytes(&p.gemm));
         memcpy(p.c, before, c_bytes(&p.gemm));
-        ls_gemm_reference(&p.gemm);
+        gemm_reference(&p.gemm);
         assert_right(&p.gemm, before);
         memcpy(p.c, before, c_bytes(&p.gemm));
         run(&p.gemm, 2 + i % 2);

@@ -61,9 +61,6 @@ struct ls_gemm {
 
 /* Local. Runs the product on ops->threads threads. k == 0 or m == 0 or n == 0 is allowed. */
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error);
-/* The same sums in plain C, with the same tiles and tree but plain ascending order inside a tile:
- * the reference for tests (bits differ from ls_gemm_run inside a tile). */
-void ls_gemm_reference(const struct ls_gemm *gemm);
 
 /* Local. The machine's own limit, as a yardstick: the rate, in floating-point operations a second,
  * of one large square product by oneDNN with its best instruction set on ops->threads threads, the

@@ -1,7 +1,9 @@
-/* The matrix product in plain C, block by block: the reference for tests. */
-#include <string.h>
+/* The matrix product in plain C, block by block. */
+#include "gemm_reference.h"
 
 #include "ops/gemm_kernel.h"
+
+#include <string.h>
 
 enum { ROWS = 16, COLUMNS = 64, DEPTH = 64 };
 
@@ -15,18 +17,6 @@ static float element(const void *x, enum ls_dtype dtype, int64_t index)
                            : ls_half_to_f32(dtype, ((const ls_half *)x)[index]);
 }
 
-/* Element (row, column) of B as it is stored. */
-static float element_of_b(const struct ls_gemm *gemm, int64_t row, int64_t column)
-{
-    float value;
-    if (!gemm->b_blocks)
-        return element(gemm->b, gemm->in, row * gemm->ldb + column);
-    size_t bytes = ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb);
-    ls_blocks_values(gemm->b_blocks, (const char *)gemm->b + (size_t)row * bytes, column, 1,
-                     &value);
-    return gemm->in == LS_F32 ? value : ls_half_to_f32(gemm->in, ls_f32_to_half(gemm->in, value));
-}
-
 /* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, its columns), k ascending. */
 static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0, int64_t depth,
                         float sum[ROWS][COLUMNS])
@@ -35,8 +25,9 @@ static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < part.columns; j++) {
             int64_t row = k0 + k, column = part.column + j;
-            b[k][j] = gemm->b_transposed ? element_of_b(gemm, column, row)
-                                         : element_of_b(gemm, row, column);
+            b[k][j] =
+                element(gemm->b, gemm->in,
+                        gemm->b_transposed ? column * gemm->ldb + row : row * gemm->ldb + column);
         }
     for (int64_t i = 0; i < part.rows; i++)
         for (int64_t k = 0; k < depth; k++) {
@@ -106,7 +97,7 @@ static void block_product(const struct ls_gemm *gemm, struct part part)
     write_out(gemm, part, waiting[0]);
 }
 
-void ls_gemm_reference(const struct ls_gemm *gemm)
+void gemm_reference(const struct ls_gemm *gemm)
 {
     if (gemm_k(gemm) == 0 && gemm->onto != LS_ONTO_NOTHING)
         return;
