@@ -150,7 +150,8 @@ bool config_here(const char *file, bool list, char value[LS_CONFIG_TEXT_BYTES])
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* ${here}/../x for the absolute path of x, seen from the folder. */
+/* ${here}/../x for the absolute path of x, seen from the folder; x has its name even if the folder
+ * lies in it, because a recipe has the name. */
 static void put_seen_from(struct text *text, const char *folder, const char *absolute)
 {
     size_t common = 0; /* up to where both have the same components */
@@ -161,6 +162,9 @@ static void put_seen_from(struct text *text, const char *folder, const char *abs
         if (folder[i] != absolute[i] || !folder[i])
             break;
     }
+    bool above = !absolute[common] && folder[common];
+    while (above && common > 0 && absolute[--common] != '/')
+        ;
     put_string(text, here);
     for (const char *up = folder + common; *up; up++)
         if (*up == '/' && up[1])
@@ -169,6 +173,15 @@ static void put_seen_from(struct text *text, const char *folder, const char *abs
         put_string(text, "/");
         put_string(text, absolute + common + (absolute[common] == '/'));
     }
+}
+
+/* Whether the last component is ".". */
+static bool is_here(const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return length > 0 && path[length - 1] == '.' && (length == 1 || path[length - 2] == '/');
 }
 
 /* A path, or a list of them, in one of two ways; *outside: one lies outside of the folder. */
@@ -192,6 +205,7 @@ static bool put_paths(struct text *text, const char *folder, const char *value, 
             put_seen_from(text, folder, absolute);
         else
             put_string(text, absolute);
+        put_string(text, is_here(path) ? "/." : ""); /* which is its name */
         size_t within = strlen(folder);
         *outside |= strncmp(absolute, folder, within) ||
                     (absolute[within] != '/' && absolute[within] != '\0');

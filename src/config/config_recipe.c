@@ -3,12 +3,15 @@
 
 #include <string.h>
 
-/* Of each path in a list, the last component. */
+/* Of each path in a list, the last component; a slash behind it adds none. */
 static void paths_cut(char *names, bool list)
 {
     char *kept = names, *name = names; /* name: where the last component of a path will begin */
     for (const char *p = names; *p; p++) {
         bool bare = *p == ':' && kept - name == 3 && !strncmp(name, "u16", 3);
+        const char *next = p + strspn(p, "/");
+        if (next > p && (!*next || (list && *next == ',')))
+            continue;
         if (*p == '/' || bare) {
             kept = name;
             continue;

@@ -811,6 +811,32 @@ CASE(test_a_number_or_auto)
     }
 }
 
+/* A recipe has the last component of a path. A run's config.yaml has the same one, whatever was
+ * given, and although the run lies in that folder. */
+CASE_WITH(test_a_folder_keeps_its_name, scratch_setup, scratch_teardown)
+{
+    static const char *const given[] = {"%s/stores", "%s/stores/", "%s/stores//", "%s/stores/.",
+                                        "%s/stores/./"};
+    char file[300], first[512], again[512];
+    struct ls_error error = {0};
+    assert_int_equal(mkdir(scratch_path(*state, "stores"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path(*state, "stores/run"), 0777), 0);
+    snprintf(file, sizeof file, "%s", scratch_path(*state, "stores/run/config.yaml"));
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        struct ls_config config, read;
+        const struct ls_config_key *key = ls_config_key_of("data.train");
+        ls_config_defaults(&config);
+        snprintf(config.data.train, sizeof config.data.train, given[i], (const char *)*state);
+        assert_ok(ls_config_save_portable(&config, file, &error), error);
+        ls_config_defaults(&read);
+        assert_ok(ls_config_load_file(&read, file, &error), error);
+        ls_config_compared_value(&config, key, first, sizeof first);
+        ls_config_compared_value(&read, key, again, sizeof again);
+        assert_string_equal(first, i < 3 ? "\"stores\"" : "\".\"");
+        assert_string_equal(again, first);
+    }
+}
+
 /* ${here} is the file's folder; of alternatives the first that exists is taken, else the last. */
 CASE_WITH(test_paths_that_go_with_the_file, scratch_setup, scratch_teardown)
 {
