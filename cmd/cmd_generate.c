@@ -319,6 +319,7 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
 static void answer_tell(const struct generating *g)
 {
     int64_t most = g->length ? g->prompts.list->tokens_max : g->tokens;
+    fflush(stdout); /* the answer comes first */
     if (g->finish == LS_FINISH_LENGTH)
         fprintf(stderr, "lockstep generate: the answer was cut after %ld tokens (--tokens)\n",
                 (long)most);
@@ -447,7 +448,8 @@ static int asked_check(const struct asked *asked, struct ls_error *error)
     if (asked->stop && !asked->stop[0])
         return ls_error_set(error, LS_ECONFIG, "--stop: expected a text that is not empty");
     if (asked->output && !asked->prompts && !asked->logprobs)
-        return ls_error_set(error, LS_ECONFIG, "--output is of --prompts and of --logprobs");
+        return ls_error_set(error, LS_ECONFIG,
+                            "--output: expected --prompts or --logprobs beside it");
     if (asked->samples > 1 && !asked->prompts)
         return ls_error_set(error, LS_ECONFIG, "--samples: expected --prompts FILE beside it");
     return asked->chat ? chat_check(asked, error) : no_chat_check(asked, error);

@@ -61,8 +61,10 @@ static void on_started(void *user, const struct ls_config *config,
         return;
     printf("%s %.1fM parameters, ", ls_arch_name(config->model.arch),
            (double)params->weights / 1e6);
+    bool million = params->trained >= 1000000;
     if (params->trained < params->weights)
-        printf("%.3gM of them trained, ", (double)params->trained / 1e6);
+        printf("%.3g%s of them trained, ", (double)params->trained / (million ? 1e6 : 1e3),
+               million ? "M" : "k");
     printf("%s, ", ls_counted(ls_config_ranks(config), "rank").text);
     if (ls_config_workers(config) > 1)
         printf("%s, each ", ls_counted(ls_config_workers(config), "worker").text);

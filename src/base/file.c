@@ -202,10 +202,9 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
                             LS_FILE_WAIT_S);
     char hint[512] = "";
     if (failure == ENOENT || failure == ENOTDIR)
-        ls_path_hint(file->temporary, NULL, hint, sizeof hint);
-    status =
-        ls_error_errno(error, failure, "%s: cannot %s", special ? shown(path) : file->temporary,
-                       special ? "write to it" : "create");
+        ls_path_hint(file->path, NULL, hint, sizeof hint);
+    status = ls_error_errno(error, failure, "%s: cannot %s", special ? shown(path) : file->path,
+                            special ? "write to it" : "create");
     ls_error_suffix(error, "%s", hint);
     return status;
 }

@@ -175,6 +175,16 @@ int data_record_text(char *line, size_t length, const char *key, struct ls_text 
                : data_record_any(line, length, key, out, error);
 }
 
+/* What a record without the text is for. */
+static const char *text_hint(const json_t *record)
+{
+    if (json_object_get(record, "messages"))
+        return "the text under that key; conversations are prepared with --chat";
+    if (json_object_get(record, "prompt") && json_object_get(record, "completion"))
+        return "the text under that key; prompts with completions are prepared with --pairs";
+    return "the text under that key; --json-keys names another";
+}
+
 int data_record_any(char *line, size_t length, const char *key, struct ls_text *out,
                     struct ls_error *error)
 {
@@ -183,8 +193,7 @@ int data_record_any(char *line, size_t length, const char *key, struct ls_text *
     json_t *record;
     int status = parse(line, length, &record, error);
     if (!status)
-        status = find_text(record, key, "the text under that key; --json-keys names another", &text,
-                           &bytes, error);
+        status = find_text(record, key, text_hint(record), &text, &bytes, error);
     if (!status)
         status = data_text_put(out, text, bytes, error);
     json_decref(record);

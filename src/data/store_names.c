@@ -58,11 +58,15 @@ static int names_tidy(struct store_names *names, int first, const char *name, bo
     names->count = kept;
     if (kept > first)
         return LS_OK;
+    char prepared[PATH_MAX], hint[400] = "";
+    snprintf(prepared, sizeof prepared, "%.3000s_train.idx", name);
+    if (access(prepared, F_OK) == 0) /* as `data prepare` names them */
+        snprintf(hint, sizeof hint, "; did you mean %.300s_train?", name);
     return pattern ? ls_error_set(error, LS_EDATA, "%.300s: no store has a name like this", name)
                    : ls_error_set(error, LS_EDATA,
                                   "%.300s: a folder without stores: expected files NAME.bin with "
-                                  "NAME.idx, or llm.c files NAME.bin",
-                                  name);
+                                  "NAME.idx, or llm.c files NAME.bin%s",
+                                  name, hint);
 }
 
 /* ---- a bucket: as of a file system, by the list of its objects ------------------------------- */

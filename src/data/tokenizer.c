@@ -147,6 +147,11 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
                             "tokenizer \"%s\": a vocabulary needs its merges: expected the folder "
                             "that holds both, or %s,MERGES.txt",
                             spec, spec);
+    if (ls_path_ends(spec, "_config.json") || ls_path_ends(spec, "/config.json"))
+        return ls_error_set(error, LS_EDATA,
+                            "tokenizer \"%s\": settings without a vocabulary: expected the folder "
+                            "that it is in, or its tokenizer.json",
+                            spec);
     if (ls_path_ends(spec, ".json") && !strchr(spec, ',') && named(spec, found->path[0]))
         return LS_OK;
     if (exists(spec, "tokenizer.model", found->path[0]))

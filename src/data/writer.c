@@ -54,7 +54,7 @@ static int put(struct data_writer *writer, const void *bytes, size_t count, stru
 static int begin_file(struct data_writer *writer, enum ls_sums_file file, struct ls_error *error)
 {
     const char *path = writer->files[file].temporary;
-    writer->current = path;
+    writer->current = writer->files[file].path;
     writer->digested = file < LS_SUMS_FILES;
     if (writer->digested)
         data_sums_begin(writer->digests, file);
@@ -62,8 +62,8 @@ static int begin_file(struct data_writer *writer, enum ls_sums_file file, struct
     if (writer->fd < 0) {
         char hint[512];
         int failure = errno;
-        ls_path_hint(path, NULL, hint, sizeof hint);
-        int status = ls_error_errno(error, failure, "%s: cannot be written", path);
+        ls_path_hint(writer->current, NULL, hint, sizeof hint);
+        int status = ls_error_errno(error, failure, "%s: cannot be written", writer->current);
         ls_error_suffix(error, "%s", hint);
         return status;
     }

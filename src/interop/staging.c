@@ -24,6 +24,15 @@ static bool is_empty(const char *path)
     return count == 2; /* . and .. */
 }
 
+/* An error of the temporary folder names the folder that was asked for. */
+static void name_final(const struct staging *staging, struct ls_error *error)
+{
+    char *at = error ? strstr(error->text, staging->temporary) : NULL;
+    size_t own = strlen(staging->path), with = strlen(staging->temporary);
+    if (at)
+        memmove(at + own, at + with, strlen(at + with) + 1);
+}
+
 int staging_open(struct staging *staging, const char *path, const struct ls_fault *fault,
                  struct ls_error *error)
 {
@@ -42,10 +51,12 @@ int staging_open(struct staging *staging, const char *path, const struct ls_faul
     }
     ls_directory_remove(staging->temporary);
     int status = ls_directory_make(staging->temporary, fault, error);
-    if (status)
+    if (status) {
+        name_final(staging, error);
         staging->temporary[0] = '\0';
-    else
+    } else {
         staging->fd = open(staging->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
     if (!status && staging->fd >= 0)
         ls_temporary_hold(staging->temporary, staging->fd);
     return status;

@@ -3,6 +3,9 @@
 
 #include <lockstep/base/words.h>
 
+#include <string.h>
+#include <sys/stat.h>
+
 enum { SAY_EVERY = 100 }; /* steps */
 static const double wait_share = 0.1;
 
@@ -17,6 +20,28 @@ static void files_tell(const char *name, const struct ls_token_store *store,
                ls_token_store_file(store, 0).path, ls_token_store_file(store, files - 1).path);
 }
 
+static bool is_one(const char *a, const char *b)
+{
+    struct stat first, second;
+    return !strcmp(a, b) || (!stat(a, &first) && !stat(b, &second) &&
+                             first.st_dev == second.st_dev && first.st_ino == second.st_ino);
+}
+
+/* A folder for data.train that the held-out store lies in too. */
+static void overlap_tell(const struct ls_token_store *trained, const struct ls_token_store *valid,
+                         const struct ls_log *log)
+{
+    for (int i = 0; i < ls_token_store_files(trained); i++)
+        for (int k = 0; k < ls_token_store_files(valid); k++)
+            if (is_one(ls_token_store_file(trained, i).path, ls_token_store_file(valid, k).path)) {
+                ls_log(log, LS_LOG_WARNING,
+                       "data.train and data.valid both have %.300s, so the run trains on what it "
+                       "is evaluated on: name the store of data.train",
+                       ls_token_store_file(valid, k).path);
+                return;
+            }
+}
+
 void data_supply_begin(struct data_supply *supply, struct ls_trainer *trainer,
                        const volatile int *stop, const struct ls_log *log)
 {
@@ -24,6 +49,8 @@ void data_supply_begin(struct data_supply *supply, struct ls_trainer *trainer,
     for (int i = 0; i < trainer->data.count; i++) {
         files_tell(trainer->data.sources[i].name, trainer->data.stores[i], log);
         ls_token_store_stop_on(trainer->data.stores[i], stop);
+        if (trainer->valid_store)
+            overlap_tell(trainer->data.stores[i], trainer->valid_store, log);
     }
     if (trainer->valid_store) {
         files_tell("data.valid", trainer->valid_store, log);

@@ -104,6 +104,35 @@ CASE(test_configuration)
     assert_false(exists("run"));
 }
 
+/* A file is named as the user named it, not as it is called while it is written. */
+CASE(test_outputs_are_named)
+{
+    expect("data prepare --input run.yaml --output no/x --tokenizer byte", ls_exit_code(LS_EIO),
+           "no/x_train.bin: cannot be written: No such file or directory; there is no folder no");
+    expect("convert megatron --out no/x -- --num-layers 2 --attention-dropout 0",
+           ls_exit_code(LS_EIO), "no/x: cannot create: No such file or directory");
+}
+
+/* What records and files are for, and folders that are not what they seem. */
+CASE(test_data)
+{
+    write_text("talks.jsonl", "{\"messages\": []}\n");
+    write_text("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    write_text("tokenizer_config.json", "{}");
+    expect("data prepare --input talks.jsonl --output x --tokenizer byte", ls_exit_code(LS_EDATA),
+           "conversations are prepared with --chat");
+    expect("data prepare --input pairs.jsonl --output x --tokenizer byte", ls_exit_code(LS_EDATA),
+           "prompts with completions are prepared with --pairs");
+    expect("data prepare --input run.yaml --output x --tokenizer tokenizer_config.json",
+           ls_exit_code(LS_EDATA), "settings without a vocabulary: expected the folder");
+    assert_int_equal(mkdir(scratch_path(folder, "corpus"), 0777), 0);
+    expect(RUN "data.train=corpus", ls_exit_code(LS_EDATA), "did you mean corpus_train?");
+    assert_int_equal(rmdir(scratch_path(folder, "corpus")), 0);
+    expect(RUN "train.steps=1 train.out=both data.train=./", 0,
+           "data.train and data.valid both have ");
+    expect(RUN "train.steps=1 train.out=apart", 0, "hash ");
+}
+
 CASE(test_layout)
 {
     int code = ls_exit_code(LS_ELAYOUT);

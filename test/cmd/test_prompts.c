@@ -175,7 +175,7 @@ CASE(test_what_is_wrong_is_named)
     expect("$L generate run --prompts prompts.txt --eos 5,x", 2, "--eos = 5,x: expected token ids");
     expect("$L generate run --prompt x --eos 257", 2, "--eos = 257: expected token ids from 0");
     expect("$L generate run --prompt x --stop ''", 2, "--stop: expected a text");
-    expect("$L generate run --prompt x --output y", 2, "--output is of --prompts and of");
+    expect("$L generate run --prompt x --output y", 2, "--output: expected --prompts or");
 }
 
 SUITE_MAIN(run_setup, scratch_teardown)
