@@ -198,6 +198,36 @@ CASE(test_records)
     check_shown("diff", two, "lockstep diff: 0 of 1 MB of records\n");
 }
 
+/* Every command over a corpus or a store, one behind the other. */
+CASE(test_data_commands)
+{
+    static char *const commands[][WORDS_MAX] = {
+        {"prepare", "--input", "t.jsonl", "--output", "s", "--tokenizer", "byte", "--validation",
+         "0"},
+        {"train-tokenizer", "--input", "t.jsonl", "--vocab", "260", "--output", "words"},
+        {"dedup", "--input", "t.jsonl", "--output", "unique.jsonl"},
+        {"filter", "--input", "t.jsonl", "--output", "good.jsonl"},
+        {"split", "t.jsonl", "--parts", "2", "--output", "lines"},
+        {"split", "s_train", "--parts", "2", "--output", "half"},
+        {"merge", "half_0", "half_1", "--output", "joined"},
+        {"detokenize", "joined", "--output", "joined.jsonl"},
+        {"pack", "s_train", "--sequence", "64"},
+        {"verify", "s_train"},
+        {"stats", "s_train"},
+    };
+    FILE *file = fopen("t.jsonl", "w");
+    assert_non_null(file);
+    for (int i = 0; i < 80; i++) /* more than verify reads at a time */
+        fprintf(file, "{\"text\": \"%01000d\"}\n", i);
+    assert_int_equal(fclose(file), 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char command[64], line[80];
+        snprintf(command, sizeof command, "data %s", commands[i][0]);
+        snprintf(line, sizeof line, "lockstep %s: ", command);
+        check_shown(command, commands[i], line);
+    }
+}
+
 /* What is no answer is refused before anything is done. */
 CASE(test_other_values)
 {
