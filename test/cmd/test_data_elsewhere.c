@@ -109,6 +109,25 @@ CASE(test_what_is_refused)
     assert_false(exists("x"));
 }
 
+/* Neither what a run prints nor a file that it writes has a credential, at the chattiest level and
+ * where the server refuses it. */
+CASE(test_no_credential_is_kept)
+{
+    static const char search[] = "grep -rlF -e \"$AWS_SECRET_ACCESS_KEY\" -e "
+                                 "\"$AWS_SESSION_TOKEN\" -e 'AWS4-HMAC' kept cache said";
+    static const char train[] = "$L train $C train.steps=2 log.level=debug log.trace=true "
+                                "train.out=kept train.resume=auto data.cache.dir=cache "
+                                "data.train=s3://bucket/data/corpus_train >>said 2>&1";
+    expect(train, 0, "");
+    s3_server_fail(server, S3_REFUSE, 1, true);
+    expect(train, ls_exit_code(LS_EIO), "");
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect("cat said", 0, "HTTP 403");
+    expect(search, 1, "");
+    expect("echo \"secret=$AWS_SECRET_ACCESS_KEY;\" >>said", 0, ""); /* it would be found */
+    expect(search, 0, "said");
+}
+
 CASE(test_inspect)
 {
     char line[512];
