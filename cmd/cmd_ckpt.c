@@ -1,6 +1,7 @@
 /* lockstep ckpt: what checkpoints hold, and whether every byte of them is as it was written. */
 #include "cmd.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
@@ -98,6 +99,7 @@ static int verify_one(struct verified *verified, const char *directory, struct l
     int status = ls_checkpoint_open(&checkpoint, directory, &found);
     for (int part = LS_CKPT_MODEL; part <= LS_CKPT_OPTIMIZER && !status; part++)
         status = ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &found);
+    ls_meter_clear();
     if (status) {
         /* A run that goes on may have pruned it. */
         bool gone = access(directory, F_OK) != 0 && errno == ENOENT;

@@ -3,6 +3,8 @@
  */
 #include "ckpt/format.h"
 
+#include <lockstep/base/meter.h>
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -220,6 +222,7 @@ int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_pa
             elements *= list[i].shape[dim];
         status = ls_checkpoint_read(checkpoint, &list[i], 0, elements, NULL, error);
         ls_stored_tensor_forget(&list[i]);
+        ls_meter("tensors", (int64_t)i + 1, (int64_t)count);
     }
     return status;
 }

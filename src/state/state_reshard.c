@@ -2,6 +2,8 @@
  * tensors from the pieces that have something of it. */
 #include "state/state_private.h"
 
+#include <lockstep/base/meter.h>
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -93,8 +95,11 @@ static int part_copy(struct copying *c, struct ls_checkpoint_writer *checkpoint,
     if (begun)
         status = ls_checkpoint_writer_begin(checkpoint, part, list.entries, list.boxes, list.count,
                                             &c->to, error);
-    while (!status && begun && (next = ls_safetensors_writer_next(c->to)))
+    for (int64_t i = 1; !status && begun && (next = ls_safetensors_writer_next(c->to)); i++) {
         status = share_copy(c, part, &list, (size_t)(next - list.entries), error);
+        if (c->rank == 0)
+            ls_meter("tensors", i, (int64_t)list.count);
+    }
     if (!status && begun)
         status = ls_checkpoint_writer_end(checkpoint, error);
     state_listing_release(&list);

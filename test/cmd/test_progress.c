@@ -228,6 +228,22 @@ CASE(test_data_commands)
     }
 }
 
+/* Whoever reads all of a checkpoint, or computes with it. */
+CASE(test_checkpoints)
+{
+    char *run[] = {"train", KEYS, "train.steps=2", "train.out=kept", "log.progress=off", NULL};
+    char *words[] = {"verify", "kept", NULL}, *store[] = {"eval", "kept", "u16:tokens.bin", NULL};
+    char *audit[] = {"audit", "kept", "--steps", "1..2", "parallel.tp=2", NULL};
+    char *copy[] = {"reshard", "kept", "--out", "copy", "parallel.tp=2", NULL};
+    free(progress_of("train", run));
+    check_shown("ckpt verify", words, "lockstep ckpt verify: 1 of ");
+    check_shown("eval", store, "lockstep eval: 1 of ");
+    check_shown("audit", audit, "lockstep audit: 1 of 2 steps\n");
+    char *text = progress_of("ckpt reshard", copy);
+    assert_text_contains(text, "lockstep ckpt reshard: 1 of ");
+    free(text);
+}
+
 /* What is no answer is refused before anything is done. */
 CASE(test_other_values)
 {
