@@ -125,6 +125,25 @@ CASE(test_conversations)
            0, "cut after 8 tokens");
 }
 
+/* The token in front, and those written in a text: as in transformers, unless it is said. */
+CASE(test_special_tokens)
+{
+    expect("printf 'in the<|end_of_text|>' > end.txt && seq 1000 > numbers && "
+           "$L data prepare --input numbers --output with --validation 0 --tokenizer "
+           "$G/families/llama3.json && "
+           "$L data prepare --input numbers --output without --validation 0 --tokenizer "
+           "$G/families/llama3.json --no-special-tokens && "
+           "$L train $C data.train=with_train data.valid= train.steps=1 train.out=llama && "
+           "echo $(($(wc -c < with_train.bin) - $(wc -c < without_train.bin))) bytes more",
+           0, "\n2 bytes more");
+    expect("$L generate llama --prompts end.txt --tokens 1", 0, "\"prompt_tokens\":4,");
+    expect("$L generate llama --prompts end.txt --tokens 1 --no-special-tokens "
+           "--special-tokens text",
+           0, "\"prompt_tokens\":16,");
+    expect("$L eval llama --text end.txt --no-special-tokens", 0, "  2 tokens  ");
+    expect("$L eval llama --text end.txt --special-tokens text", 0, "  16 tokens  ");
+}
+
 /* Ids go in and come out: nothing else needs a tokenizer. */
 CASE(test_ids_without_a_tokenizer)
 {
