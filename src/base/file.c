@@ -700,3 +700,12 @@ bool ls_directory_remove(const char *path)
     nftw(path, entry_remove, OPEN_MAX, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     return lstat(path, &left) != 0 && errno == ENOENT;
 }
+
+bool ls_directory_has_room(const char *path, int64_t bytes)
+{
+    int fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int failure = fd < 0 ? errno : posix_fallocate(fd, 0, bytes);
+    if (fd >= 0)
+        close(fd);
+    return ls_error_errno(NULL, failure, "%s", path) != LS_ENOSPC;
+}

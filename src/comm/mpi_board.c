@@ -4,26 +4,22 @@
 #include "comm/inquire.h"
 #include "comm/mpi.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <lockstep/base/file.h>
+
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Whether Open MPI's folder for windows takes a file of that size. It does not say so itself: where
- * one process cannot make the file, the others wait for it for ever. */
-static int window_fits(int ranks)
+/* Whether Open MPI's folder for windows takes one. It does not say so itself: where one process
+ * cannot make the file, the others wait for it for ever. */
+static bool window_fits(int ranks)
 {
     enum { PAGE = 4096 };
     const char *given = getenv("OMPI_MCA_osc_sm_backing_directory");
-    int fd = open(given ? given : "/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno != ENOSPC && errno != EDQUOT;
-    int fits = !posix_fallocate(fd, 0, ranks * (off_t)(sizeof(struct flight_record) + PAGE) + PAGE);
-    close(fd);
-    return fits;
+    return ls_directory_has_room(given ? given : "/dev/shm",
+                                 ranks * (int64_t)(sizeof(struct flight_record) + PAGE) + PAGE);
 }
 
 static bool window_new(struct mpi_board *board, MPI_Comm machine)

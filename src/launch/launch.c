@@ -531,6 +531,11 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         cause = LAUNCH_LATE;
         snprintf(text, sizeof text, "%s", l->frozen);
     }
+    if (cause == LAUNCH_OTHER && !l->watch.started &&
+        !launch_job_has_room(&l->hosts, text, sizeof text)) {
+        cause = LAUNCH_DISK;
+        l->job.code = ls_exit_code(LS_ENOSPC);
+    }
     *code = l->job.code ? l->job.code : cause != LAUNCH_DONE;
     *over = true;
     if (cause == LAUNCH_STOPPED && l->resized && !asked(l)) {

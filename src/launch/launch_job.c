@@ -1,6 +1,8 @@
 /* The job: `lockstep train` under mpirun or srun, what it says, and its end. */
 #include "launch/launch_private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -20,7 +22,8 @@ enum {
     OVER_S = 5,
     CANCEL_S = 10,
     PARTING_S = 30,
-    PARTED_TIMEOUTS = 10
+    PARTED_TIMEOUTS = 10,
+    ROOM_MIB = 8 /* Open MPI 4.1 does not start with 6 */
 };
 
 /* ---- its command line ------------------------------------------------------------------------ */
@@ -416,6 +419,22 @@ bool launch_job_look(struct launch_job *job)
 bool launch_job_stuck(const struct launch_job *job, bool asked)
 {
     return process_children_are(job->pid, asked ? "TtD" : "Tt");
+}
+
+bool launch_job_has_room(const struct launch_hosts *hosts, char *text, size_t bytes)
+{
+    static const char *const names[] = {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"};
+    const char *folder = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !folder; i++)
+        folder = getenv(names[i]);
+    folder = folder ? folder : "/tmp";
+    if (!hosts->open_mpi || ls_directory_has_room(folder, ROOM_MIB << 20))
+        return true;
+    snprintf(text, bytes,
+             "MPI did not start: %.500s, where mpirun keeps its files, has no room for %d MiB "
+             "(TMPDIR names another place)",
+             folder, ROOM_MIB);
+    return false;
 }
 
 /* Rank 0, by the lock of the run's folder; where it is. LS_LOCK_FREE: it is not there yet. */

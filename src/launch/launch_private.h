@@ -168,6 +168,8 @@ bool launch_job_stuck(const struct launch_job *job, bool asked);
  * known. */
 bool launch_job_halted(const struct launch_job *job, const struct launch_hosts *hosts, char *text,
                        size_t bytes);
+/* False: mpirun, which failed before the run began, has no room for its own files, as text says. */
+bool launch_job_has_room(const struct launch_hosts *hosts, char *text, size_t bytes);
 /* "mpirun (process 4711)". */
 void launch_job_name(const struct launch_job *job, char *text, size_t bytes);
 /* Ends it at once, and a step of Slurm on all of its nodes. */

@@ -505,6 +505,26 @@ CASE(test_on_event_of_a_full_disk)
     free(told);
 }
 
+/* mpirun does not say that it is the disk: its own files are in TMPDIR. */
+CASE(test_no_room_for_the_files_of_mpirun)
+{
+    char under[PATH_MAX + 200];
+    skip_without_mpi();
+    mkdir(scratch_path(folder, "small"), 0755);
+    if (system("unshare -m mount -t tmpfs none /mnt 2> /dev/null")) {
+        print_message("skipped: no small file system can be mounted here (needs root)\n");
+        skip();
+    }
+    mpirun_write("", 1);
+    snprintf(under, sizeof under,
+             "%s unshare -m sh -c 'mount -t tmpfs -o size=64k none small && TMPDIR=small exec "
+             "\"$@\"' sh",
+             enter);
+    program_expect_under(under, "launch " LAUNCHED_KEYS "train.out=mpis launch.retries=0", 17,
+                         "disk, after step 0: MPI did not start: small, where mpirun keeps its "
+                         "files, has no room for 8 MiB");
+}
+
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* Four starts: b is gone after the first, back after the second; all are gone after the third,

@@ -196,6 +196,9 @@ int ls_directory_add(const char *path, const struct ls_fault *fault, struct ls_e
 /* rm -rf --one-file-system: removes path with all that is in it. Links are removed, and not
  * followed. What cannot be removed stays, and the rest goes. Whether path is gone. */
 bool ls_directory_remove(const char *path);
+/* Local. False: the file system of that directory has no room, or no inode, for a file of so many
+ * bytes. True if there is, or if that cannot be tried. */
+bool ls_directory_has_room(const char *path, int64_t bytes);
 
 LS_C_END
 #endif
