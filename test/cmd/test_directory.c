@@ -606,6 +606,24 @@ CASE(test_the_last_checkpoint_on_a_full_disk)
     assert_non_null(strstr(output, "\nstep-00000003\n"));
 }
 
+/* A server by the clock logs each update before it is made: without room there is none. */
+CASE(test_a_server_on_a_full_disk)
+{
+    if (!check_all())
+        skip();
+    mpi_or_skip();
+    if (!on_small_disk(
+            8000,
+            "$L launch --ranks 3 $C train.out=disk/run async.mode=server async.workers=2 "
+            "async.sync_every=4 async.order=clock parallel.workers=2 parallel.servers=1 "
+            "train.steps=1000000 train.save_every=40 launch.pause_s=1 > full.log 2>&1 &\n" AWAIT
+            "await 'saved disk/run'; fill; await 'make room; until there is'\n"
+            "rm disk/ballast; await 'going on: step'\n"
+            "kill -TERM $!; wait $!; code=$?; cat full.log; exit $code\n",
+            ls_exit_code(LS_ESTOPPED), "disk/run/arrivals: cannot append: No space left"))
+        skip();
+}
+
 /* Open MPI's processes wait for ever for one that has no room for a window of shared memory. Ranks
  * without one know all the same that they are on one machine, and keep one snapshot. */
 CASE(test_shared_memory_that_is_full)
