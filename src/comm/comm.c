@@ -490,49 +490,25 @@ bool ls_test(struct ls_request *request)
 
 /* ---- the operations ---------------------------------------------------------------------- */
 
-#define ALL_REDUCE(kind)                                                                           \
+#define CALL(kind, type, from, to, ...)                                                            \
     (struct comm_call)                                                                             \
     {                                                                                              \
-        .op = kind, .dtype = LS_F32, .input = buffer, .output = buffer, .count = count,            \
-        .site = site                                                                               \
-    }
-#define REDUCE_SCATTER(kind)                                                                       \
-    (struct comm_call)                                                                             \
-    {                                                                                              \
-        .op = kind, .dtype = LS_F32, .input = input, .output = output, .count = count,             \
-        .site = site                                                                               \
-    }
-#define EXCHANGE(kind)                                                                             \
-    (struct comm_call)                                                                             \
-    {                                                                                              \
-        .op = kind, .dtype = dtype, .input = input, .output = output, .count = count, .site = site \
-    }
-#define BROADCAST                                                                                  \
-    (struct comm_call)                                                                             \
-    {                                                                                              \
-        .op = COMM_BROADCAST, .dtype = dtype, .input = buffer, .output = buffer, .count = count,   \
-        .peer = root, .site = site                                                                 \
-    }
-/* A send writes nothing: output only marks that there is a buffer. */
-#define POINT_TO_POINT(kind)                                                                       \
-    (struct comm_call)                                                                             \
-    {                                                                                              \
-        .op = kind, .dtype = dtype, .input = buffer, .output = (void *)buffer, .count = count,     \
-        .peer = peer, .tag = tag, .site = site                                                     \
+        .op = kind, .dtype = type, .input = from, .output = to, .count = count, .site = site,      \
+        __VA_ARGS__                                                                                \
     }
 
 int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
                         struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error)
 {
-    return begin(comm, ALL_REDUCE(COMM_ALL_REDUCE), request, error);
+    return begin(comm, CALL(COMM_ALL_REDUCE, LS_F32, buffer, buffer), request, error);
 }
 
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
                             struct ls_error *error)
 {
-    return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), request, error);
+    return begin(comm, CALL(COMM_REDUCE_SCATTER, LS_F32, input, output), request, error);
 }
 
 static int leaves_begin(struct ls_comm *comm, struct comm_call call, struct ls_comm_leaves leaves,
@@ -548,7 +524,7 @@ int ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *
                                struct ls_request *request, struct ls_call_site site,
                                struct ls_error *error)
 {
-    return leaves_begin(comm, REDUCE_SCATTER(COMM_ALL_REDUCE), leaves, request, error);
+    return leaves_begin(comm, CALL(COMM_ALL_REDUCE, LS_F32, input, output), leaves, request, error);
 }
 
 int ls_reduce_scatter_leaves_start(struct ls_comm *comm, const float *input, float *output,
@@ -556,56 +532,60 @@ int ls_reduce_scatter_leaves_start(struct ls_comm *comm, const float *input, flo
                                    struct ls_request *request, struct ls_call_site site,
                                    struct ls_error *error)
 {
-    return leaves_begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), leaves, request, error);
+    return leaves_begin(comm, CALL(COMM_REDUCE_SCATTER, LS_F32, input, output), leaves, request,
+                        error);
 }
 
 int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
                                  int64_t count, struct ls_request *request,
                                  struct ls_call_site site, struct ls_error *error)
 {
-    return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), request, error);
+    return begin(comm, CALL(COMM_REDUCE_SCATTER_BF16, LS_F32, input, output), request, error);
 }
 
 int ls_all_reduce_max_f32_start(struct ls_comm *comm, float *buffer, int64_t count,
                                 struct ls_request *request, struct ls_call_site site,
                                 struct ls_error *error)
 {
-    return begin(comm, ALL_REDUCE(COMM_ALL_REDUCE_MAX), request, error);
+    return begin(comm, CALL(COMM_ALL_REDUCE_MAX, LS_F32, buffer, buffer), request, error);
 }
 
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                         enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error)
 {
-    return begin(comm, EXCHANGE(COMM_ALL_GATHER), request, error);
+    return begin(comm, CALL(COMM_ALL_GATHER, dtype, input, output), request, error);
 }
 
 int ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                         enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error)
 {
-    return begin(comm, EXCHANGE(COMM_ALL_TO_ALL), request, error);
+    return begin(comm, CALL(COMM_ALL_TO_ALL, dtype, input, output), request, error);
 }
 
 int ls_broadcast_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
                        int root, struct ls_request *request, struct ls_call_site site,
                        struct ls_error *error)
 {
-    return begin(comm, BROADCAST, request, error);
+    return begin(comm, CALL(COMM_BROADCAST, dtype, buffer, buffer, .peer = root), request, error);
 }
 
 int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
                   int peer, int tag, struct ls_request *request, struct ls_call_site site,
                   struct ls_error *error)
 {
-    return begin(comm, POINT_TO_POINT(COMM_SEND), request, error);
+    /* Nothing is written there: output only marks that there is a buffer. */
+    return begin(comm, CALL(COMM_SEND, dtype, buffer, (void *)buffer, .peer = peer, .tag = tag),
+                 request, error);
 }
 
 int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
                   int tag, struct ls_request *request, struct ls_call_site site,
                   struct ls_error *error)
 {
-    return begin(comm, POINT_TO_POINT(COMM_RECV), request, error);
+    return begin(comm, CALL(COMM_RECV, dtype, buffer, buffer, .peer = peer, .tag = tag), request,
+                 error);
 }
 
 int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error)
