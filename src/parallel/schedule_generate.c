@@ -30,30 +30,19 @@ static void write_gpipe(struct writer *writer)
         put(writer, LS_ACTION_B, writer->rank, k);
 }
 
-static void write_1f1b(struct writer *writer)
+/* In zb-h1 (halves) rank r is p - 1 - r forwards ahead and r weight halves behind: p micro-batches
+ * live on each. */
+static void write_1f1b(struct writer *writer, bool halves)
 {
     int64_t ahead = ls_min(writer->p - 1 - writer->rank, writer->m);
+    int64_t behind = halves ? ls_min(writer->rank, writer->m) : 0;
     for (int64_t k = 0; k < ahead; k++)
         put(writer, LS_ACTION_F, writer->rank, k);
     for (int64_t k = 0; k < writer->m; k++) {
         if (ahead + k < writer->m)
             put(writer, LS_ACTION_F, writer->rank, ahead + k);
-        put(writer, LS_ACTION_B, writer->rank, k);
-    }
-}
-
-/* Rank r is p - 1 - r forwards ahead and r weight halves behind: p micro-batches live on each. */
-static void write_zb_h1(struct writer *writer)
-{
-    int64_t ahead = ls_min(writer->p - 1 - writer->rank, writer->m);
-    int64_t behind = ls_min(writer->rank, writer->m);
-    for (int64_t k = 0; k < ahead; k++)
-        put(writer, LS_ACTION_F, writer->rank, k);
-    for (int64_t k = 0; k < writer->m; k++) {
-        if (ahead + k < writer->m)
-            put(writer, LS_ACTION_F, writer->rank, ahead + k);
-        put(writer, LS_ACTION_I, writer->rank, k);
-        if (k >= behind)
+        put(writer, halves ? LS_ACTION_I : LS_ACTION_B, writer->rank, k);
+        if (halves && k >= behind)
             put(writer, LS_ACTION_W, writer->rank, k - behind);
     }
     for (int64_t k = writer->m - behind; k < writer->m; k++)
@@ -256,13 +245,14 @@ static void write_rank(struct writer *writer, enum ls_schedule_kind kind, int ch
 {
     switch (kind) {
     case LS_SCHEDULE_GPIPE:
-        writer->p == 1 ? write_1f1b(writer) : write_gpipe(writer);
+        writer->p == 1 ? write_1f1b(writer, false) : write_gpipe(writer);
         break;
     case LS_SCHEDULE_ZB_H1:
-        writer->p == 1 ? write_1f1b(writer) : write_zb_h1(writer);
+        write_1f1b(writer, writer->p > 1);
         break;
     case LS_SCHEDULE_INTERLEAVED:
-        chunks == 1 ? write_1f1b(writer) : write_interleaved(writer, chunks, visit, group_max);
+        chunks == 1 ? write_1f1b(writer, false)
+                    : write_interleaved(writer, chunks, visit, group_max);
         break;
     case LS_SCHEDULE_ZBV:
         write_zbv(writer);
@@ -272,7 +262,7 @@ static void write_rank(struct writer *writer, enum ls_schedule_kind kind, int ch
         break;
     case LS_SCHEDULE_1F1B:
     case LS_SCHEDULE_KINDS:
-        write_1f1b(writer);
+        write_1f1b(writer, false);
         break;
     }
 }
