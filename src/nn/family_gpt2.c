@@ -1,5 +1,5 @@
 /* GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. */
-#include "nn/program.h"
+#include "nn/family_llama.h"
 
 static const struct parameter embedding_parameters[] = {
     {"table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, WHEN_ALWAYS,
@@ -62,10 +62,9 @@ enum { X, A1, MEAN1, RSTD1, QKV, O, LSE, Y1, H1, A2, MEAN2, RSTD2, F, G, Y2, OUT
 enum { HEAD_X, HEAD_A, HEAD_MEAN, HEAD_RSTD };
 
 static const struct program embedding = {
-    .prefix = "",
-    .elsewhere_prefix = "",
-    .values = {[EMBEDDING_IDS] = {"ids", ROWS_ALL, SIZE_ONE, AGAIN_FULL, false},
-               [EMBEDDING_OUT] = {"out", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false}},
+    LLAMA_NAMES,
+    .values = {[EMBEDDING_IDS] = LLAMA_ALL("ids", SIZE_ONE, AGAIN_FULL),
+               [EMBEDDING_OUT] = LLAMA_STREAM("out", AGAIN_FULL)},
     .steps =
         {{&step_embedding, {EMBEDDING_IDS}, {EMBEDDING_OUT}, "table", "position", "embedding"}},
     .parameters = embedding_parameters};
@@ -74,22 +73,8 @@ static const struct program block = {
     .prefix = "h.%ld.",
     .elsewhere_prefix = "h.%ld.",
     .elsewhere_transposed = true,
-    .values = {[X] = {"x", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
-               [A1] = {"a1", ROWS_STREAM, SIZE_CHANNELS, AGAIN_SELECTIVE, false},
-               [MEAN1] = {"mean1", ROWS_STREAM, SIZE_ONE, .f32 = true},
-               [RSTD1] = {"rstd1", ROWS_STREAM, SIZE_ONE, .f32 = true},
-               [QKV] = {"qkv", ROWS_ALL, SIZE_QKV, AGAIN_FULL, false},
-               [O] = {"o", ROWS_ALL, SIZE_QUERY, AGAIN_SELECTIVE, false},
-               [LSE] = {"lse", ROWS_ALL, SIZE_HEADS, AGAIN_SELECTIVE, .f32 = true},
-               [Y1] = {"y1", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
-               [H1] = {"h1", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
-               [A2] = {"a2", ROWS_STREAM, SIZE_CHANNELS, AGAIN_SELECTIVE, false},
-               [MEAN2] = {"mean2", ROWS_STREAM, SIZE_ONE, .f32 = true},
-               [RSTD2] = {"rstd2", ROWS_STREAM, SIZE_ONE, .f32 = true},
-               [F] = {"f", ROWS_ALL, SIZE_UP, AGAIN_FULL, false},
-               [G] = {"g", ROWS_ALL, SIZE_FFN, AGAIN_SELECTIVE, false},
-               [Y2] = {"y2", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
-               [OUT] = {"out", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false}},
+    .values = {LLAMA_VALUES,
+               LLAMA_PRENORM_VALUES, [MEAN1] = LLAMA_RSTD("mean1"), [MEAN2] = LLAMA_RSTD("mean2")},
     .steps = {{&step_layernorm, {X}, {A1, MEAN1, RSTD1, X}, "norm1", "norm1 bias", NULL},
               {&step_column, {A1}, {QKV}, "qkv", "qkv bias", NULL},
               {&step_attention, {QKV}, {O, LSE}, "qkv", NULL, NULL},
@@ -101,21 +86,19 @@ static const struct program block = {
               {&step_add, {H1, Y2}, {OUT}, NULL, NULL, NULL}},
     .parameters = block_parameters};
 
-static const struct program head = {
-    .prefix = "",
-    .elsewhere_prefix = "",
-    .values = {[HEAD_X] = {"x", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
-               [HEAD_A] = {"a", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
-               [HEAD_MEAN] = {"mean", ROWS_STREAM, SIZE_ONE, .f32 = true},
-               [HEAD_RSTD] = {"rstd", ROWS_STREAM, SIZE_ONE, .f32 = true}},
-    .steps = {{&step_layernorm,
-               {HEAD_X},
-               {HEAD_A, HEAD_MEAN, HEAD_RSTD, HEAD_X},
-               "norm",
-               "norm bias",
-               NULL},
-              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
-    .parameters = head_parameters};
+static const struct program head = {LLAMA_NAMES,
+                                    .values = {[HEAD_X] = LLAMA_STREAM("x", AGAIN_FULL),
+                                               [HEAD_A] = LLAMA_STREAM("a", AGAIN_FULL),
+                                               [HEAD_MEAN] = LLAMA_RSTD("mean"),
+                                               [HEAD_RSTD] = LLAMA_RSTD("rstd")},
+                                    .steps = {{&step_layernorm,
+                                               {HEAD_X},
+                                               {HEAD_A, HEAD_MEAN, HEAD_RSTD, HEAD_X},
+                                               "norm",
+                                               "norm bias",
+                                               NULL},
+                                              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
+                                    .parameters = head_parameters};
 
 /* Radford et al.'s; the tiny one is ours, for tests. */
 #define PUBLISHED "vocab=50257 context=1024 "

@@ -1,5 +1,5 @@
-/* Private to nn: what Llama's layers share with those of the families that descend from it. A
- * family takes whole programs, or writes its own from these rows. */
+/* Private to nn: what Llama's layers share with those of other families. A family takes whole
+ * programs, or writes its own from these rows. */
 #ifndef NN_FAMILY_LLAMA_H
 #define NN_FAMILY_LLAMA_H
 
