@@ -7,7 +7,6 @@
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data/pack.h>
-#include <lockstep/device.h>
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -62,7 +61,6 @@ static int open_chat(const struct cmd_args *args, struct ls_prepare_config *conf
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
                        struct ls_error *error)
 {
-    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     *config = (struct ls_prepare_config){.inputs = args->word,
                                          .inputs_count = args->words,
                                          .output = cmd_args_value(args, "--output"),
@@ -86,10 +84,7 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
         status = check_records(args, error);
     if (!status)
         status = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
-    if (!status)
-        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
-    config->workers = (int)workers;
-    return status;
+    return status ? status : records_workers(args, &config->workers, error);
 }
 
 int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)

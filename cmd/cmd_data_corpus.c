@@ -34,10 +34,17 @@ int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *erro
     return status;
 }
 
+int records_workers(const struct cmd_args *args, int *workers, struct ls_error *error)
+{
+    int64_t count = ls_max(1, ls_min(256, ls_device_cores()));
+    int status = cmd_args_int(args, "--workers", 1, 1024, &count, error);
+    *workers = (int)count;
+    return status;
+}
+
 int records_config(const struct cmd_args *args, const char *output, struct ls_corpus_config *config,
                    int64_t *skipped, struct ls_error *error)
 {
-    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     *config = (struct ls_corpus_config){.inputs = args->word,
                                         .inputs_count = args->words,
                                         .output = cmd_args_value(args, "--output"),
@@ -48,10 +55,7 @@ int records_config(const struct cmd_args *args, const char *output, struct ls_co
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
                             !config->inputs_count ? "--input PATH..." : output);
     int status = records_skip(args, &config->skip_bad, error);
-    if (!status)
-        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
-    config->workers = (int)workers;
-    return status;
+    return status ? status : records_workers(args, &config->workers, error);
 }
 
 static int read_config(const struct cmd_args *args, struct ls_corpus_config *config,

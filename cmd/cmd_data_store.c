@@ -6,7 +6,6 @@
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data/corpus_tools.h>
-#include <lockstep/device.h>
 
 #include <string.h>
 
@@ -139,13 +138,11 @@ int cmd_data_detokenize(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_detokenize_report report;
     struct ls_store_job job;
-    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     int status = read_job(args, "FILE", &job, error);
     if (!status)
-        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
+        status = records_workers(args, &job.workers, error);
     if (status)
         return status;
-    job.workers = (int)workers;
     cmd_progress_begin();
     job.stop = cmd_stop_begin();
     status = ls_store_detokenize(args->word[0], cmd_args_value(args, "--tokenizer"),
@@ -157,6 +154,21 @@ int cmd_data_detokenize(const struct cmd_args *args, struct ls_error *error)
               ls_counted(report.tokens, "token").text, ls_counted(report.text_bytes, "byte").text);
     print_resumed(stdout, report.resumed);
     return LS_OK;
+}
+
+/* Visits the stores of all words, if there is one; what: what is done with them. */
+static int words_each(const struct cmd_args *args, const char *what, const volatile int **stop,
+                      int (*visit)(void *user, const char *store, struct ls_error *), void *user,
+                      struct ls_error *error)
+{
+    int status = LS_OK;
+    if (args->words < 1)
+        return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to %s", what);
+    cmd_progress_begin();
+    *stop = cmd_stop_begin();
+    for (int i = 0; i < args->words && !status; i++)
+        status = stores_each(args->word[i], visit, user, error);
+    return status;
 }
 
 /* ---- verify ---------------------------------------------------------------------------------- */
@@ -205,13 +217,7 @@ static int verify_one(void *user, const char *store, struct ls_error *error)
 int cmd_data_verify(const struct cmd_args *args, struct ls_error *error)
 {
     struct verification v = {.tokenizer = cmd_args_value(args, "--tokenizer")};
-    int status = LS_OK;
-    if (args->words < 1)
-        return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to check");
-    cmd_progress_begin();
-    v.stop = cmd_stop_begin();
-    for (int i = 0; i < args->words && !status; i++)
-        status = stores_each(args->word[i], verify_one, &v, error);
+    int status = words_each(args, "check", &v.stop, verify_one, &v, error);
     return status ? status : v.first ? ls_exit_code(v.first) : LS_OK;
 }
 
@@ -274,12 +280,5 @@ int cmd_data_stats(const struct cmd_args *args, struct ls_error *error)
 {
     struct statistics s = {.tokenizer = cmd_args_value(args, "--tokenizer"),
                            .svg = cmd_args_value(args, "--svg")};
-    int status = LS_OK;
-    if (args->words < 1)
-        return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to measure");
-    cmd_progress_begin();
-    s.stop = cmd_stop_begin();
-    for (int i = 0; i < args->words && !status; i++)
-        status = stores_each(args->word[i], stats_one, &s, error);
-    return status;
+    return words_each(args, "measure", &s.stop, stats_one, &s, error);
 }

@@ -21,6 +21,8 @@ void records_print_skipped(int64_t count);
  * are told of, and counted in *skipped. */
 int records_config(const struct cmd_args *args, const char *output, struct ls_corpus_config *config,
                    int64_t *skipped, struct ls_error *error);
+/* --workers, or one for each core. */
+int records_workers(const struct cmd_args *args, int *workers, struct ls_error *error);
 /* --on-error: whether a bad record is skipped. */
 int records_skip(const struct cmd_args *args, bool *skips, struct ls_error *error);
 
