@@ -62,14 +62,8 @@ void data_bpe_scratch_release(struct data_bpe_scratch *scratch)
 /* The merge of the neighbours left and right; NULL if they do not merge. */
 static const struct data_merge *merge_find(const struct data_bpe *bpe, int32_t left, int32_t right)
 {
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint64_t slot = data_merge_slot(bpe, pair);
-    while (bpe->merges[slot].rank >= 0) {
-        if (bpe->merges[slot].pair == pair)
-            return &bpe->merges[slot];
-        slot = (slot + 1) & bpe->merges_mask;
-    }
-    return NULL;
+    const struct data_merge *merge = data_merge_slot(bpe, left, right);
+    return merge->rank < 0 ? NULL : merge;
 }
 
 /* ---- symbols --------------------------------------------------------------------------------- */

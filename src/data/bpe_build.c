@@ -198,14 +198,10 @@ int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *e
 bool data_bpe_merge_ids(struct data_bpe *bpe, int32_t left, int32_t right, int32_t rank,
                         int32_t result)
 {
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint64_t slot = data_merge_slot(bpe, pair);
-    while (bpe->merges[slot].rank >= 0) {
-        if (bpe->merges[slot].pair == pair)
-            return false;
-        slot = (slot + 1) & bpe->merges_mask;
-    }
-    bpe->merges[slot] = (struct data_merge){pair, rank, result};
+    struct data_merge *merge = data_merge_slot(bpe, left, right);
+    if (merge->rank >= 0)
+        return false;
+    *merge = (struct data_merge){(uint64_t)(uint32_t)left << 32 | (uint32_t)right, rank, result};
     return true;
 }
 

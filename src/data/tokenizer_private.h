@@ -144,10 +144,16 @@ int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *e
 /* The same by ids; false if the pair was merged before. */
 bool data_bpe_merge_ids(struct data_bpe *bpe, int32_t left, int32_t right, int32_t rank,
                         int32_t result);
-static inline uint64_t data_merge_slot(const struct data_bpe *bpe, uint64_t pair)
+/* The slot of the neighbours left and right; its rank is below 0 if they do not merge. */
+static inline struct data_merge *data_merge_slot(const struct data_bpe *bpe, int32_t left,
+                                                 int32_t right)
 {
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint64_t hash = (pair ^ pair >> 29) * 0x9e3779b97f4a7c15u;
-    return (hash ^ hash >> 32) & bpe->merges_mask;
+    uint64_t slot = (hash ^ hash >> 32) & bpe->merges_mask;
+    while (bpe->merges[slot].rank >= 0 && bpe->merges[slot].pair != pair)
+        slot = (slot + 1) & bpe->merges_mask;
+    return &bpe->merges[slot];
 }
 
 struct data_named_text {
