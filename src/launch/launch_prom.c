@@ -37,34 +37,25 @@ static size_t metrics_of(const struct launch_prom *prom, struct ls_metric list[M
     double saved;
     int64_t step = launch_newest(prom->out, &saved);
     const struct ls_metric counters[] = {
-        {.name = "lockstep_launch_starts", .help = "Starts of the job.", .value = prom->starts},
-        {.name = "lockstep_launch_steps_again",
-         .help = "Steps that were computed again after failures.",
+        {"lockstep_launch_starts", "Starts of the job.", NULL, .value = prom->starts},
+        {"lockstep_launch_steps_again", "Steps that were computed again after failures.", NULL,
          .value = (double)prom->again},
-        {.name = "lockstep_launch_recovery_seconds",
-         .help = "From each failure, as the launcher saw it, to the first new step after it.",
-         .unit = "seconds",
+        {"lockstep_launch_recovery_seconds",
+         "From each failure, as the launcher saw it, to the first new step after it.", "seconds",
          .value = prom->recovery_s},
     };
     const struct ls_metric gauges[] = {
-        {.name = "lockstep_launch_last_recovery_seconds",
-         .help = "The same of the last failure that the job got over; 0: there was none.",
-         .unit = "seconds",
+        {"lockstep_launch_last_recovery_seconds",
+         "The same of the last failure that the job got over; 0: there was none.", "seconds",
          .value = prom->last_s},
-        {.name = "lockstep_launch_goodput",
-         .help = "Share of the time since the launcher began in which the job got further.",
+        {"lockstep_launch_goodput",
+         "Share of the time since the launcher began in which the job got further.", NULL,
          .value = goodput(prom, ls_now_s())},
-        {.name = "lockstep_launch_ranks",
-         .help = "Ranks of the newest start.",
-         .value = (double)prom->ranks},
-        {.name = "lockstep_launch_updated_timestamp_seconds",
-         .help = "Time of day of this file, seconds since 1970.",
-         .unit = "seconds",
-         .value = ls_record_time_s()},
-        {.name = "lockstep_launch_checkpoint_timestamp_seconds",
-         .help = "When the newest checkpoint was written, seconds since 1970.",
-         .unit = "seconds",
-         .value = saved},
+        {"lockstep_launch_ranks", "Ranks of the newest start.", NULL, .value = (double)prom->ranks},
+        {"lockstep_launch_updated_timestamp_seconds",
+         "Time of day of this file, seconds since 1970.", "seconds", .value = ls_record_time_s()},
+        {"lockstep_launch_checkpoint_timestamp_seconds",
+         "When the newest checkpoint was written, seconds since 1970.", "seconds", .value = saved},
     };
     size_t count = 0, always = sizeof counters / sizeof *counters;
     for (size_t i = 0; i < always; i++) {

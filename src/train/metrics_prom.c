@@ -17,18 +17,17 @@ static size_t sometimes(const struct metrics_prom *prom, struct ls_metric list[M
                         size_t count)
 {
     if (prom->evaluated)
-        list[count++] = (struct ls_metric){.name = "lockstep_validation_loss",
-                                           .help = "Mean validation loss, nats per token.",
-                                           .value = prom->evaluation.loss};
+        list[count++] =
+            (struct ls_metric){"lockstep_validation_loss", "Mean validation loss, nats per token.",
+                               NULL, .value = prom->evaluation.loss};
     if (prom->evaluated && prom->evaluation.bits_per_byte > 0)
-        list[count++] = (struct ls_metric){.name = "lockstep_validation_bits_per_byte",
-                                           .help = "Mean validation loss, bits per byte of text.",
+        list[count++] = (struct ls_metric){"lockstep_validation_bits_per_byte",
+                                           "Mean validation loss, bits per byte of text.", NULL,
                                            .value = prom->evaluation.bits_per_byte};
     if (prom->plan_step_s > 0)
-        list[count++] = (struct ls_metric){.name = "lockstep_plan_step_seconds",
-                                           .help = "What a step takes by the plan.",
-                                           .unit = "seconds",
-                                           .value = prom->plan_step_s};
+        list[count++] =
+            (struct ls_metric){"lockstep_plan_step_seconds", "What a step takes by the plan.",
+                               "seconds", .value = prom->plan_step_s};
     for (int kind = 0; kind < LS_DRIFT_KINDS && prom->watched; kind++)
         list[count++] = (struct ls_metric){
             .name = "lockstep_drift",
@@ -44,50 +43,31 @@ static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[
 {
     const struct ls_step_report *step = &prom->step;
     const struct ls_metric always[] = {
-        {.name = "lockstep_steps", .help = "Optimizer steps done.", .value = (double)step->step},
-        {.name = "lockstep_tokens", .help = "Tokens consumed.", .value = (double)step->tokens},
-        {.name = "lockstep_samples", .help = "Sequences consumed.", .value = (double)step->samples},
-        {.name = "lockstep_skipped_steps",
-         .help = "Steps skipped because they were not finite, since this process started.",
+        {"lockstep_steps", "Optimizer steps done.", NULL, .value = (double)step->step},
+        {"lockstep_tokens", "Tokens consumed.", NULL, .value = (double)step->tokens},
+        {"lockstep_samples", "Sequences consumed.", NULL, .value = (double)step->samples},
+        {"lockstep_skipped_steps",
+         "Steps skipped because they were not finite, since this process started.", NULL,
          .value = (double)prom->skipped},
-        {.name = "lockstep_loss",
-         .help = "Mean loss of the last batch, nats per token.",
+        {"lockstep_loss", "Mean loss of the last batch, nats per token.", NULL,
          .value = step->loss},
-        {.name = "lockstep_learning_rate",
-         .help = "Learning rate of the last step.",
-         .value = step->lr},
-        {.name = "lockstep_grad_norm",
-         .help = "Gradient norm before clipping.",
-         .value = step->grad_norm},
-        {.name = "lockstep_loss_scale",
-         .help = "What the loss was multiplied by in the last step; 1 but for fp16.",
-         .value = step->loss_scale},
-        {.name = "lockstep_step_seconds",
-         .help = "Duration of the last step.",
-         .unit = "seconds",
-         .value = step->step_s},
-        {.name = "lockstep_data_wait_seconds",
-         .help = "Of the last step, waiting for samples, on rank 0.",
-         .unit = "seconds",
-         .value = step->data_wait_s},
-        {.name = "lockstep_comm_wait_seconds",
-         .help = "Of the last step, waiting for other ranks, on rank 0.",
-         .unit = "seconds",
-         .value = step->comm_wait_s},
-        {.name = "lockstep_tokens_per_second",
-         .help = "Tokens per second of the last step.",
+        {"lockstep_learning_rate", "Learning rate of the last step.", NULL, .value = step->lr},
+        {"lockstep_grad_norm", "Gradient norm before clipping.", NULL, .value = step->grad_norm},
+        {"lockstep_loss_scale", "What the loss was multiplied by in the last step; 1 but for fp16.",
+         NULL, .value = step->loss_scale},
+        {"lockstep_step_seconds", "Duration of the last step.", "seconds", .value = step->step_s},
+        {"lockstep_data_wait_seconds", "Of the last step, waiting for samples, on rank 0.",
+         "seconds", .value = step->data_wait_s},
+        {"lockstep_comm_wait_seconds", "Of the last step, waiting for other ranks, on rank 0.",
+         "seconds", .value = step->comm_wait_s},
+        {"lockstep_tokens_per_second", "Tokens per second of the last step.", NULL,
          .value = step->tokens_per_s},
-        {.name = "lockstep_peak_share",
-         .help = "Model flops as a share of the rate measured on this machine.",
-         .value = step->peak_share},
-        {.name = "lockstep_memory_bytes",
-         .help = "Memory that rank 0 planned.",
-         .unit = "bytes",
+        {"lockstep_peak_share", "Model flops as a share of the rate measured on this machine.",
+         NULL, .value = step->peak_share},
+        {"lockstep_memory_bytes", "Memory that rank 0 planned.", "bytes",
          .value = (double)prom->memory},
-        {.name = "lockstep_updated_timestamp_seconds",
-         .help = "Time of day of this file, seconds since 1970.",
-         .unit = "seconds",
-         .value = ls_record_time_s()},
+        {"lockstep_updated_timestamp_seconds", "Time of day of this file, seconds since 1970.",
+         "seconds", .value = ls_record_time_s()},
     };
     size_t count = sizeof always / sizeof always[0], counters = 4;
     for (size_t i = 0; i < count; i++) {
