@@ -150,8 +150,10 @@ int cmd_data_detokenize(const struct cmd_args *args, struct ls_error *error)
     ls_meter_clear();
     if (status || strcmp(job.output, "-") == 0)
         return status;
-    cmd_print("%s  %s, %s, %s of text", job.output, ls_counted(report.documents, "document").text,
-              ls_counted(report.tokens, "token").text, ls_counted(report.text_bytes, "byte").text);
+    cmd_print("%s  %s, %s", job.output, ls_counted(report.documents, "document").text,
+              ls_counted(report.tokens, "token").text);
+    if (report.resumed == 0) /* those that were done before are not read again */
+        cmd_print(", %s of text", ls_counted(report.text_bytes, "byte").text);
     print_resumed(stdout, report.resumed);
     return LS_OK;
 }

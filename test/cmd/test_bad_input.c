@@ -579,6 +579,14 @@ CASE(test_an_output_that_is_named_as_if_packed)
     program_expect_under(enter, "data detokenize corpus_valid --output o.gz", code, "not packed");
 }
 
+/* What was done before is not read again, so nobody knows how much text that was. */
+CASE(test_what_goes_on_counts_no_text)
+{
+    const char *const text[] = {" bytes of text", "tokens; 1 were done before"};
+    for (int i = 0; i < 2; i++)
+        program_expect_under(enter, "data detokenize corpus_valid --output texts/", 0, text[i]);
+}
+
 /* A copy of the corpus whose .idx or .bin is changed at offset and cut to bytes (-1: as it is). */
 static void damage(const char *extension, long offset, const char *with, long bytes)
 {
