@@ -163,7 +163,7 @@ class GRPO(Loop):
                  shuffle: bool = False, temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
                  reference: Any = None, entropy: bool = False, entropy_bonus: float = 0.0,
-                 normalise: Optional[str] = None, scale: bool = True, seed: int = 0,
+                 normalise: Optional[str] = None, scale: Optional[bool] = None, seed: int = 0,
                  stop: Sequence[str] = (), ends: Optional[Sequence[int]] = None, **other: Any) -> None:
         trains(run)
         for name in other:
@@ -183,6 +183,8 @@ class GRPO(Loop):
         _arrays.positive("temperature", temperature)
         _arrays.positive("kl", kl, or_zero=True)
         _arrays.positive("entropy_bonus", entropy_bonus, or_zero=True)
+        if scale is not None and not self._kl_in_loss:
+            raise ArgumentError("scale: RLOO's advantages are not divided: leave it out")
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
@@ -192,7 +194,7 @@ class GRPO(Loop):
         self.shuffle, self.mask_truncated, self.entropy = shuffle, mask_truncated, entropy
         self._at_once = entropy and self.steps == 1 and not shuffle  # by the forward of the update
         self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
-        self.clip, self.kl, self.scale = _arrays.down_and_up("clip", clip), kl, scale
+        self.clip, self.kl, self.scale = _arrays.down_and_up("clip", clip), kl, scale is not False
         self.normalise = self._normalise if normalise is None else normalise
         token_weights(np.zeros((1, 1)), self.normalise, 1)
         self._ends: Dict[str, Any] = {"stop": stop, "ends": ends}
@@ -287,7 +289,7 @@ class GRPO(Loop):
 class RLOO(GRPO):
     """REINFORCE with a leave-one-out baseline (arXiv 2402.14740): advantages are
     :func:`leave_one_out`, a text's loss is the sum over its tokens, and kl is taken from the
-    reward, as kl * log(policy / reference) of the text. Arguments as of :class:`GRPO`."""
+    reward, as kl * log(policy / reference) of the text. Arguments as of :class:`GRPO`, but scale."""
 
     _normalise, _kl_in_loss = "sum", False
 

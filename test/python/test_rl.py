@@ -743,6 +743,11 @@ def test_wrong_arguments_are_named(run, options, text):
     assert run.step_count == 0
 
 
+def test_an_option_that_rloo_has_no_use_for_is_refused(run):
+    with pytest.raises(ls.ArgumentError, match="scale: RLOO's advantages are not divided: leave it"):
+        rl.RLOO(run, PROMPTS, reward, n=4, max_tokens=5, scale=True)
+
+
 def test_texts_begin_with_their_prompts(run):
     ids = run.generate(["1+2=", "7\n"], n=2, max_tokens=3).ids
     assert ids[:, :5].tolist()[::2] == [[*b"1+2=", ids[0, 4]], [*b"7\n", *ids[2, 2:5]]]
