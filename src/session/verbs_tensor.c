@@ -16,6 +16,7 @@ struct held {
     bool here;
     struct ls_dtensor tensor;
     int64_t live; /* elements of the whole one, without padding rows of the vocabulary */
+    float *other; /* of a tied table: the embedding's gradient, to be added; NULL: none */
 };
 
 static int asked_read(const struct order *order, struct asked *asked, struct ls_error *error)
@@ -49,9 +50,16 @@ static int tensor_held(struct rank *rank, const struct asked *asked, struct held
     if (!param)
         return LS_OK;
     int i = (int)(param - params->list);
+    bool tied = i == params->tied_param || i == params->shared_param;
     held->live = param->live_rows * param->global_cols;
-    if (rank->trainer)
-        return ls_trainer_dtensor(rank->trainer, i, asked->kind, &held->tensor, error);
+    if (rank->trainer) {
+        struct ls_dtensor other = {0};
+        int status = ls_trainer_dtensor(rank->trainer, i, asked->kind, &held->tensor, error);
+        if (!status && tied && asked->kind == LS_TENSOR_GRADIENT)
+            status = ls_trainer_dtensor(rank->trainer, i, LS_TENSOR_TABLE_GRADIENT, &other, error);
+        held->other = other.data;
+        return status;
+    }
     if (asked->kind != LS_TENSOR_PARAMETER)
         return ls_error_set(error, LS_EINVAL, "a model that is not trained has parameters alone");
     return ls_finished_dtensor(rank->finished, i, &held->tensor, error);
@@ -231,7 +239,8 @@ static int local_answer(struct rank *rank, const struct held *held, struct ls_er
 
 static bool is_whole(const struct held *held)
 {
-    return held->here && held->tensor.local_count == ls_dtensor_count(&held->tensor.spec);
+    return held->here && !held->other &&
+           held->tensor.local_count == ls_dtensor_count(&held->tensor.spec);
 }
 
 static uint64_t digest_of(const struct held *held)
@@ -274,8 +283,9 @@ static int view_answer(struct rank *rank, const struct asked *asked, const struc
     if (mpi && !held->here)
         status = ls_error_set(error, LS_EINVAL, "%s: this process has nothing of it", asked->name);
     else if (answers && !is_whole(held))
-        status = ls_error_set(error, LS_EINVAL, "%s: it is cut over ranks, and no view shows it",
-                              asked->name);
+        status = ls_error_set(error, LS_EINVAL, "%s: it is %s, and no view shows it", asked->name,
+                              held->other ? "the sum of the head's gradient and the embedding's"
+                                          : "cut over ranks");
     status = ls_comm_agree(rank->world, status, error);
     if (status || !answers)
         return status;
@@ -289,6 +299,21 @@ static int view_answer(struct rank *rank, const struct asked *asked, const struc
     return status ? status : view_add(s, asked, held, error);
 }
 
+/* Of a tied table: the gradients of head and embedding as the update adds them, in *made. */
+static int gradients_add(struct held *held, float **made, struct ls_error *error)
+{
+    const float *head = held->tensor.data;
+    if (!held->other)
+        return LS_OK;
+    *made = malloc((size_t)held->tensor.local_count * sizeof **made + 1);
+    if (!*made)
+        return ls_no_memory(error, "for the gradient of a tied table");
+    for (int64_t i = 0; i < held->tensor.local_count; i++)
+        (*made)[i] = head[i] + held->other[i];
+    held->tensor.data = *made;
+    return LS_OK;
+}
+
 static int tensor_run(struct rank *rank, struct ls_error *error)
 {
     enum { FULL, LOCAL, VIEW };
@@ -296,6 +321,7 @@ static int tensor_run(struct rank *rank, struct ls_error *error)
     const struct order *order = &rank->session->order;
     struct asked asked = {0};
     struct held held = {0};
+    float *made = NULL;
     int source = 0, how = FULL;
     const struct option options[] = {{"how", .word = &how, .words = hows}, {0}};
     int status = asked_read(order, &asked, error);
@@ -303,14 +329,17 @@ static int tensor_run(struct rank *rank, struct ls_error *error)
         status = options_read(order, options, error);
     if (!status)
         status = tensor_held(rank, &asked, &held, error);
+    if (!status && how != VIEW)
+        status = gradients_add(&held, &made, error);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
         status = source_find(rank, &asked, &held, &source, error);
-    if (status)
-        return status;
-    return how == FULL    ? full_answer(rank, &held, source, error)
-           : how == LOCAL ? local_answer(rank, &held, error)
-                          : view_answer(rank, &asked, &held, source, error);
+    if (!status)
+        status = how == FULL    ? full_answer(rank, &held, source, error)
+                 : how == LOCAL ? local_answer(rank, &held, error)
+                                : view_answer(rank, &asked, &held, source, error);
+    free(made);
+    return status;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -371,6 +400,8 @@ static int tensor_set_run(struct rank *rank, struct ls_error *error)
     status = ls_comm_agree(rank->world, status, error); /* each process has its own value */
     if (!status)
         status = tensor_write(rank, &held, source, value->data, error);
+    if (!status && held.other) /* the sum is what was written */
+        memset(held.other, 0, (size_t)held.tensor.local_count * sizeof *held.other);
     return status ? status : ls_trainer_publish(rank->trainer, error);
 }
 

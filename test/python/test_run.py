@@ -579,6 +579,32 @@ def test_numbers_and_texts_of_numpy_are_arguments(open_run):
         assert (given.ids[:2, :5] == plain.ids).all() and len(given.texts) == 4
 
 
+@pytest.mark.parametrize("keys", [{}, {"parallel.pp": 2}, {"parallel.tp": 2},
+                                  {"parallel.dp": 2, "parallel.zero": 2}], ids=str)
+def test_gradients_are_what_the_update_adds(recipe, keys):
+    """Of a tied table both: the head's and the embedding's."""
+    sgd = {"optim": {"name": "sgd", "momentum": 0, "lr": 1, "schedule": "constant", "clip": 0,
+                     "weight_decay": 0}}
+    with ls.Run({**recipe, **sgd}, keys, progress=False) as run:
+        tokens = np.arange(4 * 17).reshape(4, 17)
+        before = {name: run.params[name].full() for name in run.params}
+        m = run.step(tokens)
+        for name, values in before.items():
+            grad = run.params[name].grad.numpy()
+            np.testing.assert_array_equal(run.params[name].full(), values - grad, err_msg=name)
+            before[name] = grad.astype(np.float64)
+        assert m.grad_norm == pytest.approx(sum((g ** 2).sum() for g in before.values()) ** .5, 1e-12)
+        local = run.params["wte.weight"].grad.local()
+        assert (local[:len(local) // 2] == before["wte.weight"][:len(local) // 2]).all()
+        # A gradient that was written is that which the update takes.
+        table, ones = run.params["wte.weight"], np.ones((257, 32), np.float32)
+        run.backward(tokens, np.ones((4, 17)))
+        table.grad.set(ones)
+        values = table.full()
+        run.step()
+        np.testing.assert_array_equal(table.full(), values - 1)
+
+
 def test_what_has_no_log_probability_counts_for_nothing(open_run):
     """The first token, and what is behind the end."""
     ids, d = np.array([[1, 2, 3, -1], [4, 5, -1, -1]]), np.ones((2, 4))
