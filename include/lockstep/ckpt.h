@@ -203,12 +203,12 @@ int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
                               const struct ls_checkpoint_writer *from, struct ls_error *error);
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error);
 /* Local, before begin: the parts go to memory that no folder has, and _copy, any time after the
- * last end, writes them to the checkpoint. Each one's memory is free when it is copied; the
- * writer's end frees the rest, and so does the process's. */
-void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer);
-/* Local, before begin: parts that are written over those of a spare go to its memory by these maps
- * (base/file.h), the caller's to free, one writer's at a time. */
+ * last end, writes them to the checkpoint. *maps (NULL at first; base/file.h), the caller's to
+ * free, keeps the memory of what was copied for the next writer, one at a time. */
 struct ls_file_maps;
+void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer, struct ls_file_maps **maps);
+/* Local, before begin: parts that are written over those of a spare go to its memory by such maps.
+ */
 void ls_checkpoint_writer_map(struct ls_checkpoint_writer *writer, struct ls_file_maps **maps);
 /* From any thread: _copy, under way or not begun, ends with LS_ESTOPPED. */
 void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);

@@ -91,7 +91,7 @@ struct ls_state {
     bool from_snapshot;    /* it went on from one */
     struct ls_saving *saving;  /* whose thread reads the state; NULL: none */
     double saving_wait_s;      /* that updates have waited for such threads */
-    struct ls_file_maps *maps; /* of its snapshots' files, which that thread writes over */
+    struct ls_file_maps *maps; /* of its snapshots, or copies, which that thread writes over */
 };
 
 /* Local. Takes the unit's memory from arena, which may be measuring, and places in tiers. Nothing

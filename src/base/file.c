@@ -209,26 +209,6 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
     return status;
 }
 
-int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
-                        struct ls_error *error)
-{
-    *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
-    snprintf(file->path, sizeof file->path, "%s", path);
-    file->buffer = malloc(BUFFER_BYTES);
-    file->room = BUFFER_BYTES;
-    if (!file->buffer)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
-    int failure = ls_fault_check(fault, "open");
-    if (!failure) {
-        file->fd = memfd_create("lockstep", MFD_CLOEXEC);
-        failure = file->fd < 0 ? errno : 0;
-    }
-    if (!failure)
-        return LS_OK;
-    ls_atomic_file_abort(file);
-    return ls_error_errno(error, failure, "%s: no file in memory for it", path);
-}
-
 /* ---- written over in memory ------------------------------------------------------------------ */
 
 enum { MAPS = 4 }; /* two parts of a checkpoint, in two buffers */
@@ -240,6 +220,7 @@ struct ls_file_maps {
         unsigned char *memory; /* [bytes] */
         size_t bytes;
     } list[MAPS]; /* the last one that was asked for first; bytes 0: none */
+    int kept[MAPS], kept_count;
 };
 
 static void map_drop(struct map *map)
@@ -253,7 +234,51 @@ void ls_file_maps_free(struct ls_file_maps *maps)
 {
     for (int i = 0; maps && i < MAPS; i++)
         map_drop(&maps->list[i]);
+    for (int i = 0; maps && i < maps->kept_count; i++)
+        close(maps->kept[i]);
     free(maps);
+}
+
+void ls_file_maps_keep(struct ls_file_maps **maps, int fd)
+{
+    *maps = *maps ? *maps : calloc(1, sizeof **maps);
+    if (*maps && (*maps)->kept_count < MAPS)
+        (*maps)->kept[(*maps)->kept_count++] = fd;
+    else
+        close(fd);
+}
+
+/* At its beginning. -1: there is none. */
+static int kept_take(struct ls_file_maps *maps)
+{
+    if (!maps || !maps->kept_count)
+        return -1;
+    int fd = maps->kept[0];
+    memmove(maps->kept, maps->kept + 1, (size_t)--maps->kept_count * sizeof fd);
+    lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+int ls_memory_file_open(struct ls_atomic_file *file, const char *path, struct ls_file_maps **maps,
+                        const struct ls_fault *fault, struct ls_error *error)
+{
+    *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
+    snprintf(file->path, sizeof file->path, "%s", path);
+    file->buffer = malloc(BUFFER_BYTES);
+    file->room = BUFFER_BYTES;
+    if (!file->buffer)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
+    int failure = ls_fault_check(fault, "open");
+    if (!failure) {
+        file->fd = kept_take(*maps);
+        if (file->fd < 0)
+            file->fd = memfd_create("lockstep", MFD_CLOEXEC);
+        failure = file->fd < 0 ? errno : 0;
+    }
+    if (!failure)
+        return LS_OK;
+    ls_atomic_file_abort(file);
+    return ls_error_errno(error, failure, "%s: no file in memory for it", path);
 }
 
 /* A page that is not there yet may find no room, and whoever stores to it would be killed. */
@@ -265,19 +290,20 @@ static bool has_memory(int fd, const struct stat *about)
 }
 
 /* What is open for writing alone cannot be mapped, so it is opened again. NULL on failure. */
-static unsigned char *file_map(const char *path, size_t bytes)
+static unsigned char *file_map(int fd, const char *path, size_t bytes)
 {
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    bool named = path[0];
+    fd = named ? open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : fd;
     void *memory =
         fd < 0 ? MAP_FAILED
                : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (fd >= 0)
+    if (named && fd >= 0)
         close(fd);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* The file's, now the first one of the list. NULL: there is none. */
-static const struct map *map_take(struct ls_file_maps *maps, const char *path,
+/* The file's, now the first one of the list. path "": it has no name. NULL: there is none. */
+static const struct map *map_take(struct ls_file_maps *maps, int fd, const char *path,
                                   const struct stat *about)
 {
     struct map taken = {
@@ -291,7 +317,7 @@ static const struct map *map_take(struct ls_file_maps *maps, const char *path,
         taken.memory = old->memory;
     } else {
         map_drop(old);
-        taken.memory = file_map(path, taken.bytes);
+        taken.memory = file_map(fd, path, taken.bytes);
     }
     if (!taken.memory)
         return NULL;
@@ -310,9 +336,20 @@ void ls_atomic_file_map(struct ls_atomic_file *file, struct ls_file_maps **maps)
         return;
     }
     *maps = *maps ? *maps : calloc(1, sizeof **maps);
-    const struct map *map = *maps ? map_take(*maps, file->temporary, &about) : NULL;
+    const struct map *map = *maps ? map_take(*maps, file->fd, file->temporary, &about) : NULL;
     file->map = map ? map->memory : NULL;
     file->map_bytes = map ? map->bytes : 0;
+}
+
+const unsigned char *ls_file_maps_memory(struct ls_file_maps **maps, int fd, int64_t *bytes)
+{
+    struct stat about;
+    if (fstat(fd, &about) || !has_memory(fd, &about))
+        return NULL;
+    *maps = *maps ? *maps : calloc(1, sizeof **maps);
+    const struct map *map = *maps ? map_take(*maps, fd, "", &about) : NULL;
+    *bytes = about.st_size;
+    return map ? map->memory : NULL;
 }
 
 /* What is stored is not read soon: it goes to memory past the caches, which need not fetch it
@@ -557,6 +594,8 @@ int ls_memory_file_take(struct ls_atomic_file *file, int *fd, struct ls_error *e
 {
     LS_ASSERT(file->fd >= 0 && !file->temporary[0]);
     int status = file->error.code ? file->error.code : file_flush(file);
+    int failure = status ? 0 : file_cut(file);
+    status = failure ? file_fail(file, failure, "cut it") : status;
     *fd = -1;
     if (status) {
         ls_error_copy(error, status, &file->error);

@@ -39,7 +39,7 @@ struct ls_checkpoint_writer {
     } taken[CKPT_PARTS]; /* of another writer, or in memory: what is copied */
     int taken_count;
     bool staged;
-    struct ls_file_maps **maps; /* of the spare's parts, or NULL */
+    struct ls_file_maps **maps; /* of the spare's parts, or of what is staged; or NULL */
     bool cancelled;
     char run[PATH_MAX], parent[PATH_MAX], directory[PATH_MAX], temporary[PATH_MAX];
 };
@@ -189,9 +189,10 @@ static char *sharding_text(const struct ls_checkpoint_writer *writer)
     return text;
 }
 
-void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer)
+void ls_checkpoint_writer_stage(struct ls_checkpoint_writer *writer, struct ls_file_maps **maps)
 {
     writer->staged = true;
+    writer->maps = maps;
 }
 
 void ls_checkpoint_writer_map(struct ls_checkpoint_writer *writer, struct ls_file_maps **maps)
@@ -206,11 +207,12 @@ static int tensors_open(struct ls_checkpoint_writer *writer, const char *shardin
     char path[PATH_MAX];
     struct ls_atomic_file file;
     int status = ls_path_join(path, writer->temporary, writer->now.name, error);
-    if (!status && !writer->staged)
+    if (!status && writer->staged) {
+        status = ls_memory_file_open(&file, path, writer->maps, writer->fault, error);
+    } else if (!status) {
         ls_atomic_file_reuse(path);
-    if (!status)
-        status = (writer->staged ? ls_memory_file_open : ls_atomic_file_open)(&file, path,
-                                                                              writer->fault, error);
+        status = ls_atomic_file_open(&file, path, writer->fault, error);
+    }
     if (!status && writer->maps)
         ls_atomic_file_map(&file, writer->maps);
     return status ? status
@@ -340,11 +342,17 @@ struct copied {
     int fd;
     int64_t bytes; /* of the map */
     const unsigned char *map;
+    bool kept; /* the map, by the writer's maps */
 };
 
-static struct copied copied_open(int fd)
+static struct copied copied_open(const struct ls_checkpoint_writer *to, int fd)
 {
     struct stat about;
+    struct copied kept = {.fd = fd, .kept = to->staged};
+    if (to->staged) {
+        kept.map = ls_file_maps_memory(to->maps, fd, &kept.bytes);
+        return kept;
+    }
     bool memory = fcntl(fd, F_GET_SEALS) >= 0 && !fstat(fd, &about) && about.st_size > 0;
     void *map =
         memory ? mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
@@ -365,7 +373,7 @@ static int copied_next(const struct copied *of, int64_t at, unsigned char *room,
 
 static void copied_close(const struct copied *of)
 {
-    if (of->map)
+    if (of->map && !of->kept)
         munmap((void *)of->map, (size_t)of->bytes);
 }
 
@@ -382,7 +390,7 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
     if (status)
         return status;
     ls_atomic_file_direct(&file);
-    const struct copied from = copied_open(taken->fd);
+    const struct copied from = copied_open(to, taken->fd);
     const unsigned char *part;
     bool stopped = false;
     for (int64_t at = 0; got == COPY_BYTES && !stopped; at += (int64_t)got) {
@@ -403,7 +411,10 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
         return status;
     }
     status = ls_atomic_file_commit(&file, error);
-    close(taken->fd); /* its memory is free, if it has no name any more */
+    if (to->staged)
+        ls_file_maps_keep(to->maps, taken->fd);
+    else
+        close(taken->fd); /* its memory is free, if it has no name any more */
     taken->fd = -1;
     return status;
 }

@@ -104,7 +104,7 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
             ls_checkpoint_writer_open(&saving->disk, state->config->train.out, &saving->about.state,
                                       -1, LS_CKPT_SHARED, ls_state_world(state), NULL, error);
     if (saving->disk && !folder)
-        ls_checkpoint_writer_stage(saving->disk);
+        ls_checkpoint_writer_stage(saving->disk, &saving->state->maps);
     status = ls_comm_agree(saving->comm, status, error);
     if (status && folder) {
         ls_checkpoint_writer_commit(saving->memory, status, NULL);

@@ -261,11 +261,13 @@ static int workers_take(struct snapshots *snapshots, struct ls_error *error)
     return status;
 }
 
-/* Collective. Memory that was free when the run started may not be now. */
+/* Collective. Memory that was free when the run started may not be now, until the first copy has
+ * taken it. */
 static int room_look(const struct snapshots *snapshots, struct ls_error *error)
 {
     const struct ls_trainer *t = snapshots->trainer;
-    int64_t free = snapshots->first ? ls_device_memory().free : 0;
+    bool asks = snapshots->first && !t->state->maps;
+    int64_t free = asks ? ls_device_memory().free : 0;
     int status = LS_OK;
     if (free > 0 && t->saves > free)
         status = ls_error_set(error, LS_ENOSPC,

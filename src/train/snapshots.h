@@ -1,7 +1,7 @@
 /* Snapshots of a run: checkpoints in the memory of its machines (snapshot.every), which outlive its
  * ranks, and from which the checkpoints of train.out are written while steps go on. Without them
- * these are written from a copy in memory that has no name (checkpoint.async), and is there from a
- * save to when its checkpoint stands.
+ * these are written from a copy in memory that has no name (checkpoint.async), which is there from
+ * the first one on.
  *
  * They lie in snapshot.folder/lockstep-UID-RUN-HOST, RUN from the run's token (lockstep/ckpt.h):
  * another run of the same path does not find them, and hosts that share the memory do not write to

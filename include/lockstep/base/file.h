@@ -66,6 +66,11 @@ void ls_atomic_file_reuse(const char *path);
  * names, until a file is not written over but new, or _free. */
 struct ls_file_maps;
 void ls_file_maps_free(struct ls_file_maps *maps);
+/* A file of ls_memory_file_take, which is theirs from here on: the next _open writes over it. Of
+ * several the first one comes first. */
+void ls_file_maps_keep(struct ls_file_maps **maps, int fd);
+/* Its *bytes, as they are in memory until it is written over; NULL: it cannot be mapped. */
+const unsigned char *ls_file_maps_memory(struct ls_file_maps **maps, int fd, int64_t *bytes);
 /* A hint, after ls_atomic_file_reuse and open: bytes go straight to the memory of the file, past
  * this core's caches and without the system, which takes a fifth of the CPU time. *maps (NULL at
  * first) keeps the map for the next time. Nothing happens to a file on a disk, or to one that has
@@ -95,9 +100,9 @@ int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error);
 void ls_atomic_file_abort(struct ls_atomic_file *file);
 /* A file in memory that no folder has and no limit of a file system bounds: write, then _take in
  * the place of commit, or abort. Its bytes go with *fd, the caller's to close, and with the
- * process. path is what errors name. */
-int ls_memory_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
-                        struct ls_error *error);
+ * process. It is one that *maps keeps, if there is one. path is what errors name. */
+int ls_memory_file_open(struct ls_atomic_file *file, const char *path, struct ls_file_maps **maps,
+                        const struct ls_fault *fault, struct ls_error *error);
 int ls_memory_file_take(struct ls_atomic_file *file, int *fd, struct ls_error *error);
 
 /* Puts a text into file, which takes it all: a lack of memory shows when it is closed. */
