@@ -22,6 +22,18 @@ static const char *whose(const char *file)
     return "deepspeed|megatron|torchtitan";
 }
 
+/* The page for users of a trainer whose files are not read; NULL for none. */
+static const char *page_for(const char *name)
+{
+    static const char *const pages[][2] = {
+        {"nanogpt|nanoGPT|llm.c|llmc", "nanogpt-llmc"},
+        {"hf|huggingface|transformers|trainer|trl|peft|accelerate", "hf-trainer"}};
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+        if (ls_word_among(pages[i][0], name))
+            return pages[i][1];
+    return NULL;
+}
+
 static int project_of(const char *name, enum ls_convert_project *project, struct ls_error *error)
 {
     const char *names[8], *one;
@@ -39,6 +51,11 @@ static int project_of(const char *name, enum ls_convert_project *project, struct
                             "convert %s %.100s",
                             name, whose(name), name);
     const char *near = ls_nearest(name, names, count);
+    if (page_for(name))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.100s: expected deepspeed, megatron or torchtitan; "
+                            "doc/coming-from/%s.md has our key for each of its own",
+                            name, page_for(name));
     return ls_error_set(error, LS_ECONFIG, "%.100s: expected deepspeed, megatron or torchtitan%s",
                         name, ls_meant(near, "").text);
 }

@@ -486,6 +486,12 @@ int ls_convert_file(struct ls_convert *result, enum ls_convert_project project, 
     char *text;
     size_t bytes;
     *result = (struct ls_convert){.project = project};
+    if (ls_path_ends(path, ".py"))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.200s: a program in Python, which is not run: expected %s", path,
+                            project == LS_CONVERT_MEGATRON     ? "the script that calls it"
+                            : project == LS_CONVERT_TORCHTITAN ? "its values as TOML"
+                                                               : "its values as JSON");
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_ECONFIG, &text, &bytes, error);
     if (!status)
         status = ls_convert_text(result, project, path, text, bytes, options, error);

@@ -57,6 +57,9 @@ CASE(test_losses_are_listed)
 CASE(test_bad_command_lines)
 {
     program_expect("convert", wrong, "expected deepspeed|megatron|torchtitan");
+    program_expect("convert nanogpt x", wrong, "doc/coming-from/nanogpt-llmc.md has our key");
+    program_expect("convert torchtitan config_registry.py", wrong,
+                   "a program in Python, which is not run: expected its values as TOML");
     program_expect("convert deepsped x.json", wrong, "did you mean deepspeed?");
     program_expect("convert " GOLDEN "zero3.json", wrong, "lockstep convert deepspeed " GOLDEN);
     program_expect("convert deepspeed", wrong, "expected");
