@@ -186,6 +186,20 @@ static bool is_text(const struct cmd_page *page, const char *given)
     return strstr(page->arguments, "|ARGUMENTS") && end && end != '=';
 }
 
+/* A picture is SVG and a report HTML, whatever the name ends in. Another kind is a slip. */
+static int kind_check(const struct cmd_args *args, const char *option, const char *kind,
+                      struct ls_error *error)
+{
+    int index = option_index(args->page, option, strlen(option));
+    const char *path = index < 0 ? NULL : args->value[index];
+    const char *end = path ? strrchr(path, '.') : NULL;
+    if (!end || !ls_word_among("png|jpg|jpeg|gif|pdf|ps|eps|svg|html", end + 1) ||
+        !strcmp(end + 1, kind))
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG, "%s = %.200s: expected a name that ends in .%s", option,
+                        path, kind);
+}
+
 static const char *running = ""; /* the page that was read last */
 
 int cmd_args_read(struct cmd_args *args, const struct cmd_page *page, int argc, char **argv,
@@ -211,7 +225,12 @@ int cmd_args_read(struct cmd_args *args, const struct cmd_page *page, int argc, 
         if (status)
             return status;
     }
-    return LS_OK;
+    int status = kind_check(args, "--svg", "svg", error);
+    if (!status && !strcmp(page->name, "plot"))
+        status = kind_check(args, "--output", "svg", error);
+    if (!status && !strcmp(page->name, "report"))
+        status = kind_check(args, "--output", "html", error);
+    return status;
 }
 
 const char *cmd_args_value(const struct cmd_args *args, const char *option)

@@ -200,6 +200,8 @@ int ls_config_load_file(struct ls_config *config, const char *path, struct ls_er
         ls_error_suffix(error, "; did you mean model.preset=%.100s?", path);
     if (!status)
         status = ls_config_load_text(config, path, text, bytes, error);
+    if (status && text && strstr(text, "\nhosts:") && strstr(text, "\naccelerators:"))
+        ls_error_suffix(error, "; a cluster is given as --cluster %.300s", path);
     free(text);
     return status;
 }

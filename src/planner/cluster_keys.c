@@ -133,8 +133,27 @@ bool cluster_key_is_link(const struct ls_config_key *key)
     return strncmp(key->name, "links.", 6) == 0;
 }
 
+/* What people and other programs call them. */
+static const struct {
+    const char *theirs, *ours;
+} elsewhere[] = {
+    {"nodes|num_nodes|nnodes|machines|servers", "hosts"},
+    {"gpus|devices|gpus_per_node|gpus_per_host|accelerators_per_host|cores", "accelerators"},
+    {"gpu|device", "accelerator"},
+    {"network|networks|interconnect|link", "links"},
+    {"accelerator.flops|accelerator.tflops", "accelerator.peak.bf16"},
+    {"accelerator.memory_bandwidth|accelerator.mem_bw", "accelerator.bandwidth"},
+    {"accelerator.hbm|accelerator.vram|accelerator.memory_size", "accelerator.memory"},
+    {"cost|price_per_hour", "price"},
+};
+
 void cluster_unknown(const char *name, char *what, size_t bytes)
 {
+    if (ls_word_among("model|data|batch|optim|train|parallel", name)) {
+        snprintf(what, bytes, "%s is a group of a run's configuration: expected a cluster file",
+                 name);
+        return;
+    }
     /* Names as they stand in the file, groups, and what no figure is. */
     const char *names[KEYS + 7] = {"source", "measured",    "measured.works",  "measured.moves",
                                    "links",  "accelerator", "accelerator.peak"};
@@ -142,6 +161,9 @@ void cluster_unknown(const char *name, char *what, size_t bytes)
     for (size_t i = 0; i < KEYS; i++)
         names[count++] = keys[i].name;
     const char *near = ls_nearest(name, names, count);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (ls_word_among(elsewhere[i].theirs, name))
+            near = elsewhere[i].ours;
     /* The name as that of another group. */
     const char *word = strrchr(name, '.') ? strrchr(name, '.') + 1 : name;
     for (size_t i = 0; i < KEYS && !near; i++) {

@@ -113,6 +113,20 @@ CASE(test_outputs_are_named)
            ls_exit_code(LS_EIO), "no/x: cannot create: No such file or directory");
 }
 
+CASE(test_kinds_of_files)
+{
+    expect("plot run --output x.png", 2, "--output = x.png: expected a name that ends in .svg");
+    expect("report run --output x.pdf", 2, "--output = x.pdf: expected a name that ends in .html");
+    expect("layout run.yaml --svg x.html", 2, "--svg = x.html: expected a name that ends in .svg");
+    write_text("cluster.yaml", "name: a\nhosts: 1\naccelerators: 1\n");
+    expect("train cluster.yaml", 2, "; a cluster is given as --cluster cluster.yaml");
+    expect("plan run.yaml --cluster run.yaml", 2, "model is a group of a run's configuration");
+    write_text("cluster.yaml", "name: a\nnodes: 1\n");
+    expect("plan run.yaml --cluster cluster.yaml", 2,
+           "cluster.yaml:2:1: unknown key nodes; did "
+           "you mean hosts?");
+}
+
 /* What records and files are for, and folders that are not what they seem. */
 CASE(test_data)
 {
