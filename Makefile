@@ -226,6 +226,7 @@ $(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
 $(COMMAND_TESTS): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
 $(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter dnnl_primitive_execute)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
+$(BUILD)/test/cmd/test_second_copy: private LDFLAGS_BASE += $(call wrap,ls_place_open)
 $(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_trainer_step)
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
@@ -246,6 +247,7 @@ $(BUILD)/test/data/test_prepare: private LDFLAGS_BASE += $(call wrap,malloc call
 	ls_atomic_file_printf)
 # These have a clock of their own.
 $(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_BASE += $(call wrap,ls_now_s)
+$(BUILD)/test/net/test_http: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep)
 # In this one time is what the test says that a part takes.
 $(BUILD)/test/train/test_trace_times: private LDFLAGS_BASE += $(call wrap,ls_now_s clock_gettime ls_loader_take \
 	ls_layer_forward ls_layer_backward_weight ls_optimizer_step comm_thread_wait \

@@ -334,7 +334,7 @@ int ls_http_send(struct ls_server *server, struct ls_http_request *request, stru
                                     strstr(request->text, "<Code>RequestTimeout</Code>");
         if (!again || tries >= server->options.tries)
             return refused(server, request, result, why, tries, error);
-        pause_for(&server->options, ls_min(pause_s, PAUSE_S_MAX));
+        pause_for(&server->options, fmin(pause_s, PAUSE_S_MAX));
         pause_s *= 2;
     }
 }

@@ -11,6 +11,7 @@
 #include <lockstep/ckpt/place.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -510,8 +511,8 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
     ls_condition_init(&copy->changed);
     snprintf(copy->where, sizeof copy->where, "%s", config->checkpoint.also);
     copy->options.net = (struct ls_net_options){
-        .slow_s = timeout_s > 0 ? ls_min(SLOW_S, timeout_s / 4) : SLOW_S,
-        .patient_s = timeout_s > 0 ? ls_min(PATIENT_S, timeout_s / 2) : PATIENT_S,
+        .slow_s = timeout_s > 0 ? fmin(SLOW_S, timeout_s / 4) : SLOW_S,
+        .patient_s = timeout_s > 0 ? fmin(PATIENT_S, timeout_s / 2) : PATIENT_S,
         .ends = gives_up,
         .user = copy};
     struct ls_place *place;

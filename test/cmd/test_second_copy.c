@@ -5,9 +5,13 @@
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
+#include "train/second_copy.h"
 
+#include <lockstep/ckpt/place.h>
 #include <lockstep/train.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,6 +238,41 @@ CASE(test_a_place_that_is_slow)
     assert_int_equal(copies("i", "done") + copies("i", "skipped"), 6);
     assert_int_equal(s3_server_objects(server, "runs/a-i/step-00000012/"), 3);
     assert_int_equal(s3_server_objects(server, "runs/a-i/step-"), 3);
+}
+
+/* How long a place that was opened last may be slow, and silent. */
+static double slow_s, patient_s;
+
+WRAPPED(ls_place_open);
+int __wrap_ls_place_open(struct ls_place **out, const char *where,
+                         const struct ls_place_options *options, struct ls_error *error)
+{
+    slow_s = options->net.slow_s;
+    patient_s = options->net.patient_s;
+    return __real_ls_place_open(out, where, options, error);
+}
+
+/* A copy gives up before ranks that wait for it do: also with a limit of few seconds. */
+CASE(test_a_copy_waits_less_than_ranks)
+{
+    static const double cases[][3] = {
+        {0, 30, 300}, {600, 30, 300}, {40, 10, 20}, {3, 0.75, 1.5}, {1, 0.25, 0.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char limit[64];
+        struct second_copy *copy;
+        struct ls_error error = {0};
+        struct ls_config config;
+        ls_config_defaults(&config);
+        snprintf(limit, sizeof limit, "comm.timeout_s=%g", cases[i][0]);
+        assert_ok(ls_config_set(&config, limit, &error), error);
+        assert_ok(ls_config_set(&config, "checkpoint.also=s3://bucket/waits", &error), error);
+        assert_ok(ls_config_set(&config, "train.out=waits", &error), error);
+        assert_ok(second_copy_open(&copy, &config, NULL, &error), error);
+        if (fabs(slow_s - cases[i][1]) > 1e-9 || fabs(patient_s - cases[i][2]) > 1e-9)
+            fail_msg("%s: %g and %g s, expected %g and %g", limit, slow_s, patient_s, cases[i][1],
+                     cases[i][2]);
+        second_copy_close(copy);
+    }
 }
 
 static int setup(void **state)

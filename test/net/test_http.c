@@ -3,12 +3,15 @@
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 
 #include <lockstep/net.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { BYTES = 1000, TRIES = 3 };
 
@@ -157,6 +160,53 @@ CASE_WITH(test_giving_up, setup, teardown)
         expect_bad(where(false), LS_ESTOPPED, "given up");
         ends = false;
     }
+}
+
+/* A clock that stands, but for the pauses of this thread, which take no time: how long it paused
+ * behind so many requests. */
+enum { PAUSES = 9 };
+static _Thread_local bool stands;
+static double passed_s, pauses[PAUSES + 1];
+
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    return stands ? passed_s : __real_ls_now_s();
+}
+
+WRAPPED(nanosleep);
+int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
+{
+    if (!stands)
+        return __real_nanosleep(wanted, left);
+    double seconds = (double)wanted->tv_sec + 1e-9 * (double)(wanted->tv_nsec + 1); /* it ends */
+    assert_in_range(s3_server_requests(server), 1, PAUSES);
+    pauses[s3_server_requests(server)] += seconds;
+    passed_s += seconds;
+    return 0;
+}
+
+/* By default half a second behind the first try, and twice as long behind each, up to 30. */
+CASE_WITH(test_pauses_grow, setup, teardown)
+{
+    static const double expected[PAUSES + 1] = {0, 0.5, 1, 2, 4, 8, 16, 30, 30, 30};
+    const struct ls_net_options many = {.tries = PAUSES + 1, .slow_s = 30};
+    struct ls_http_request request = {.method = "GET", .limit = BYTES};
+    struct ls_error error = {0};
+    struct ls_server *at;
+    assert_ok(ls_server_open(&at, where(true), &many, &error), error);
+    request.key = ls_server_key(at);
+    s3_server_fail(server, S3_BUSY, 1, true);
+    stands = true;
+    assert_int_equal(ls_http_send(at, &request, &error), LS_EIO);
+    stands = false;
+    assert_int_equal(s3_server_requests(server), PAUSES + 1);
+    for (int i = 1; i <= PAUSES; i++)
+        if (fabs(pauses[i] - expected[i]) > 1e-6)
+            fail_msg("pause %d: %g s, expected %g", i, pauses[i], expected[i]);
+    ls_http_request_release(&request);
+    ls_server_close(at);
+    s3_server_fail(server, S3_SOUND, 0, false);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
