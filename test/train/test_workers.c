@@ -6,10 +6,12 @@
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "tokens.h"
 #include "workers_run.h"
 
 #include "train/trainer.h"
+#include "train/workers_private.h"
 
 #include <lockstep/config/inputs.h>
 #include <lockstep/data/blend.h>
@@ -283,6 +285,64 @@ CASE(test_the_peak_is_that_of_all_groups)
     for (int i = 0; i < 4; i++)
         if (!(rates[i] > 0) || rates[i] != rates[0])
             fail_msg("rank %d: %.17g FLOP/s, rank 0: %.17g", i, rates[i], rates[0]);
+}
+
+/* ---- what moves ------------------------------------------------------------------------------ */
+
+/* Bytes that ranks sent to other groups of workers; without workers, to each other. */
+static _Atomic int64_t sent, sent_deltas;
+
+WRAPPED(ls_trainer_free);
+void __wrap_ls_trainer_free(struct ls_trainer *t)
+{
+    struct ls_comm_stats stats[LS_GROUPS] = {{0}};
+    if (t && t->workers && t->workers->across)
+        ls_comm_get_stats(t->workers->across, stats);
+    else if (t)
+        ls_trainer_stats(t, stats);
+    for (int g = 0; g < LS_GROUPS; g++) {
+        sent += stats[g].sent_bytes - stats[g].kind[LS_COMM_OTHER].sent_bytes;
+        sent_deltas += stats[g].kind[LS_COMM_ALL_TO_ALL].sent_bytes;
+    }
+    __real_ls_trainer_free(t);
+}
+
+static void count_sent(const char *directory, const char *keys)
+{
+    struct workers_run run = {.config = workers_config(directory, "train.steps=12 %s", keys)};
+    sent = sent_deltas = 0;
+    workers_run_well(&run);
+}
+
+/* Twelve steps of four workers, each a rank: the bytes of synchronous steps (one leaf a rank), by
+ * the interval, and by the type of deltas. Words beside them, such as losses, are few. */
+CASE(test_bytes_between_workers_fall_with_the_interval)
+{
+    static const struct {
+        const char *keys;
+        int share;
+    } cases[] = {
+        {"async.sync_every=2", 2},
+        {"async.sync_every=6 async.fragments=3", 6},
+        {"async.sync_every=12", 12},
+        {"async.sync_every=12 async.delta=bf16", 24},
+        {"async.sync_every=12 async.delta=int8", 48},
+    };
+    char keys[200];
+    count_sent(*state, "async.mode=none async.workers=1 async.sync_every=100 batch.global=8 "
+                       "numerics.leaf_sequences=2 parallel.dp=4");
+    int64_t synchronous = sent;
+    count_sent(*state, "async.sync_every=1 parallel.workers=4");
+    int64_t every = sent_deltas, words = sent - 2 * sent_deltas;    /* there and back */
+    assert_in_range(synchronous, 2 * every, 2 * every + every / 4); /* losses, norms */
+    assert_in_range(words, 1, every / 50);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(keys, sizeof keys, "%s parallel.workers=4", cases[i].keys);
+        count_sent(*state, keys);
+        assert_int_equal(sent_deltas * cases[i].share, every);
+        if (!strstr(keys, "async.delta")) /* else sums come back in another type */
+            assert_in_range(sent - 2 * sent_deltas, 1, words);
+    }
 }
 
 SUITE_MAIN(workers_setup, scratch_teardown)
