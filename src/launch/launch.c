@@ -52,15 +52,16 @@ struct launcher {
     bool full;             /* starts fail, because the disk has no room; that was said */
     double busy_s;         /* since when ranks of an earlier start hold the run; 0: none do */
     bool grows;            /* hosts came back while this start goes on */
-    bool resized;          /* this start was asked to end, for a larger layout */
-    bool cut_off;          /* this start was ended, because a host of it does not answer */
-    double heard_s;        /* when this start last recorded something */
-    double tried_s;        /* the same, or when its hosts were last tried */
-    int halted;            /* since then rank 0 was found stopped so often */
-    double end_s;          /* when this start was seen to have recorded its end; 0: not yet */
-    double fault_s;        /* when the last failure was seen; 0: there is none to get over */
-    int64_t fault_step;    /* what was recorded then */
-    bool ended;            /* events.jsonl says so */
+    bool resized;          /* this start was asked to end, for another layout */
+    struct launch_gain gain; /* of leaving a slow host */
+    bool cut_off;            /* this start was ended, because a host of it does not answer */
+    double heard_s;          /* when this start last recorded something */
+    double tried_s;          /* the same, or when its hosts were last tried */
+    int halted;              /* since then rank 0 was found stopped so often */
+    double end_s;            /* when this start was seen to have recorded its end; 0: not yet */
+    double fault_s;          /* when the last failure was seen; 0: there is none to get over */
+    int64_t fault_step;      /* what was recorded then */
+    bool ended;              /* events.jsonl says so */
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -246,6 +247,18 @@ static bool may_grow(struct launcher *l)
     return l->grows && l->ranks < l->wanted && !launch_hosts_trying(&l->hosts);
 }
 
+/* Whether this start is to end for another layout: with hosts that are back, or without a slow one.
+ */
+static bool resize(struct launcher *l)
+{
+    if (may_grow(l)) {
+        l->gain.expected_s = 0;
+        return true;
+    }
+    return launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch, l->launch, &l->events,
+                             &l->gain);
+}
+
 /* Whether this start has recorded how the run ended. Of workers that live on when others fail, a
  * failure is not the last word. */
 static bool is_over(const struct launcher *l)
@@ -365,15 +378,18 @@ static void watch(struct launcher *l)
             event_going_on(l);
         if (*l->launch->asked > 1)
             launch_job_kill(&l->job);
+        if (!l->resized)
+            launch_slow_gained(&l->gain, &l->watch, l->launch, &l->events);
         if (!asks && !l->resized && l->watch.stepped)
-            l->resized = may_grow(l) || launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch,
-                                                          l->launch, &l->events);
+            l->resized = resize(l);
         asks = asked(l) || l->resized;
         if (asks && !told)
             told = launch_job_ask(&l->job, &l->hosts);
     }
     launch_hosts_forget(&l->hosts);
     launch_watch_look(&l->watch);
+    if (!l->resized)
+        launch_slow_gained(&l->gain, &l->watch, l->launch, &l->events);
     int code = launch_watch_code(&l->watch);
     if (l->lingers && code >= 0) {
         l->job.code = code;

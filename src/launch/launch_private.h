@@ -314,12 +314,21 @@ void launch_events_end(struct launch_events *events);
 
 /* ---- a host that is left --------------------------------------------------------------------- */
 
+/* What a step took when a slow host was left, and what was expected without it; 0: none was, or
+ * what was gained is recorded. */
+struct launch_gain {
+    char host[256];
+    double before_s, expected_s;
+};
 /* Leaves the host of the slow rank, and records that, if launch.slow says so, the rank has been
  * slow for some time, a layout fits on the others, and steps are faster in that: the job, of
  * `ranks`, is to save, and to begin again on those that are left. */
 bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted,
                        const struct launch_watch *watch, const struct ls_launch *launch,
-                       struct launch_events *events);
+                       struct launch_events *events, struct launch_gain *gain);
+/* In a start without the host: records what a step takes, once some are done. */
+void launch_slow_gained(struct launch_gain *gain, const struct launch_watch *watch,
+                        const struct ls_launch *launch, struct launch_events *events);
 /* Leaves the host whose rank computed or kept something wrongly, as text says, and records that, if
  * it says which and a layout fits on the others. */
 void launch_suspect_leave(struct launch_hosts *hosts, const char *text, int64_t wanted,

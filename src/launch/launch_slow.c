@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { PAUSES = 10 };
+enum { PAUSES = 10, STEPS = 5 /* of a start: the first ones take longer */ };
 
 /* The ranks of the start that follows if the job leaves the host, which is `what`; 0: no layout
  * fits. They are searched for once, and said to be none once, for as many slots. */
@@ -54,7 +54,7 @@ static struct launch_host *host_slow(const struct launch_hosts *hosts, int64_t r
 
 bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted,
                        const struct launch_watch *watch, const struct ls_launch *launch,
-                       struct launch_events *events)
+                       struct launch_events *events, struct launch_gain *gain)
 {
     const struct ls_config_launch *keys = &launch->config->launch;
     double expected;
@@ -65,19 +65,39 @@ bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted
     if (!host)
         return false;
     launch_hosts_leave(host);
+    snprintf(gain->host, sizeof gain->host, "%s", host->name);
+    gain->before_s = watch->step_s;
+    gain->expected_s = watch->step_s * expected;
     struct ls_jsonl *m = launch_events_begin(events, "host_slow", watch->step);
     ls_jsonl_string(m, "host", host->name);
     ls_jsonl_int(m, "rank", watch->slow_rank);
     ls_jsonl_double(m, "above", watch->slow_above);
-    ls_jsonl_double(m, "step_s", watch->step_s);
-    ls_jsonl_double(m, "expected_s", watch->step_s * expected);
+    ls_jsonl_double(m, "step_s", gain->before_s);
+    ls_jsonl_double(m, "expected_s", gain->expected_s);
     launch_events_end(events);
     ls_log(launch->log, LS_LOG_WARNING,
            "host %s is left: its rank %ld computes %.0f %% longer than others; a step of %.3g s "
            "should take %.3g s without it",
-           host->name, (long)watch->slow_rank, 100 * watch->slow_above, watch->step_s,
-           watch->step_s * expected);
+           host->name, (long)watch->slow_rank, 100 * watch->slow_above, gain->before_s,
+           gain->expected_s);
     return true;
+}
+
+void launch_slow_gained(struct launch_gain *gain, const struct launch_watch *watch,
+                        const struct ls_launch *launch, struct launch_events *events)
+{
+    if (gain->expected_s <= 0 || !watch->stepped || watch->step < watch->from + STEPS)
+        return;
+    struct ls_jsonl *m = launch_events_begin(events, "gained", watch->step);
+    ls_jsonl_string(m, "host", gain->host);
+    ls_jsonl_double(m, "step_s", watch->step_s);
+    ls_jsonl_double(m, "before_s", gain->before_s);
+    ls_jsonl_double(m, "expected_s", gain->expected_s);
+    launch_events_end(events);
+    ls_log(launch->log, LS_LOG_INFO,
+           "a step takes %.3g s without host %s: it took %.3g s with it, and should take %.3g s",
+           watch->step_s, gain->host, gain->before_s, gain->expected_s);
+    gain->expected_s = 0;
 }
 
 void launch_suspect_leave(struct launch_hosts *hosts, const char *name, int64_t wanted,

@@ -649,7 +649,11 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
     snprintf(
         text, sizeof text,
         "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-        "mkdir -p %s\necho \"$@\" >> %s/started\n[ ! -p %s/told ] || exit 0\nmkfifo %s/told\n"
+        "mkdir -p %s\necho \"$@\" >> %s/started\n[ ! -p %s/told ] || {\n"
+        "cat >> %s/metrics.jsonl <<'END'\n"
+        "{\"time\": 4, \"event\": \"resume\", \"step\": 1, \"ranks\": 2}\n"
+        "{\"time\": 5, \"step\": 6, \"loss_bits\": \"40000000\", \"step_s\": 1.5}\n"
+        "END\nexit 0\n}\nmkfifo %s/told\n"
         "cat > %s/metrics.jsonl <<'END'\n"
         "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 4}\n"
         "{\"time\": 2, \"event\": \"drift\", \"step\": 1, \"kind\": \"slow_rank\", \"rank\": 2, "
@@ -657,7 +661,7 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
         "{\"time\": 3, \"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 2.0}\n"
         "END\necho host a pid 4711 started 1 since now > %s/lock\n"
         "read -r word < %s/told\nrm %s/lock\nexit 21\n",
-        out, out, out, out, out, took_s, out, out, out);
+        out, out, out, out, out, out, took_s, out, out, out);
     script_write("bin/mpirun", text);
     snprintf(text, sizeof text,
              "#!/bin/sh\ncase \"$*\" in *true) ;; 'a kill -USR1 4711') echo > %s/told ;; esac\n",
@@ -679,6 +683,8 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
     assert_int_equal(launched_events(folder, out, "host_slow", "\"host\": \"b\""),
                      expected != NULL);
     assert_true(!expected || launched_events(folder, out, "start", expected) == 1);
+    assert_int_equal(launched_events(folder, out, "gained", "\"step_s\": 1.5, \"before_s\": 2,"),
+                     expected != NULL);
     assert_int_equal(said_it_stays(scratch_path(folder, log)), *keys != '\0');
 }
 
@@ -784,6 +790,7 @@ CASE(test_what_mpirun_is_told)
 {
     static const char *const words[] = {"--mca pml ob1 ",
                                         "--mca btl_vader_backing_directory /dev/shm/lockstep-"};
+    static const char at_once[] = "--mca odls_base_sigkill_timeout 0 ";
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
@@ -796,6 +803,7 @@ CASE(test_what_mpirun_is_told)
         char *told = scratch_read(scratch_path(folder, "told"), NULL);
         for (int i = 0; i < 2; i++)
             assert_int_equal(strstr(told, words[i]) != NULL, !wish);
+        assert_non_null(strstr(told, at_once)); /* ranks that are left are killed without a pause */
         free(told);
     }
     /* This machine alone is that too where a file says so. Of several each start has a folder. */
