@@ -1,6 +1,7 @@
 /* Documents of files and folders: one a file, or one a line of JSONL. */
 #include "data/data_private.h"
 
+#include <lockstep/base/json.h>
 #include <lockstep/base/meter.h>
 
 #include <dirent.h>
@@ -274,8 +275,9 @@ static bool is_list(const char *text, size_t length, const char *key)
         at++;
     if (at == length || text[at++] != '[')
         return false;
+    json_error_t where;
     json_t *first =
-        json_loadb(text + at, length - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
+        ls_json_load(text + at, length - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &where);
     bool found = json_is_string(json_object_get(first, key));
     json_decref(first);
     return found;

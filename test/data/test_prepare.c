@@ -463,6 +463,8 @@ CASE_WITH(test_records_under_another_name, setup, support_teardown)
     refuse_input(pack_gzip("c4.json.gz", records, 0), LS_EDATA, "c4.json.gz: its lines are JSON");
     refuse_input(input("list.json", " [\n{\"n\": [1], \"text\": \"a\"}, {}]"), LS_EDATA,
                  "list.json: a list of JSON objects with the key \"text\"");
+    refuse_input(input("ids.json", "[{\"id\": 18446744073709551616, \"text\": \"a\"}]"), LS_EDATA,
+                 "ids.json: a list of JSON objects with the key \"text\"");
     const char *inputs[] = {marked};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "a|b|");
