@@ -40,7 +40,7 @@ endif
 LIBS_PC  := libfyaml jansson libpcre2-8 libutf8proc libxxhash libzstd zlib hwloc liburing nettle
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -DLS_VERSION='"$(VERSION)"' -Iinclude -Isrc -fopenmp -pthread \
 	-ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -Wall -Wextra -Wvla \
-	-Wmissing-prototypes $(shell pkg-config --cflags $(LIBS_PC) libcurl 2>/dev/null)
+	-Wmissing-prototypes -Wfloat-conversion $(shell pkg-config --cflags $(LIBS_PC) libcurl 2>/dev/null)
 # Objects name no folder above the tree, so that ccache gives one clone what another compiled.
 CFLAGS_BASE += -ffile-prefix-map='$(CURDIR)'=.
 ifeq ($(WERROR),1)

@@ -306,7 +306,7 @@ static void pause_for(const struct ls_net_options *options, double seconds)
     enum { LOOK_NS = 50000000 };
     double until_s = ls_now_s() + seconds;
     for (double left_s; !ls_net_ends(options) && (left_s = until_s - ls_now_s()) > 0;) {
-        nanosleep(&(struct timespec){.tv_nsec = (long)ls_min(1e9 * left_s, LOOK_NS)}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = (long)fmin(1e9 * left_s, LOOK_NS)}, NULL);
         ls_progress();
     }
 }
