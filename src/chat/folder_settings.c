@@ -65,7 +65,7 @@ static int map_take(json_t *settings, json_t *map, const char *path, struct ls_e
     return LS_OK;
 }
 
-/* {TOKEN: ID} of added_tokens.json as {"ID": {"content": TOKEN, ...}}. */
+/* {TOKEN: ID} of added_tokens.json as {"ID": {"content": TOKEN, "file": its name, ...}}. */
 static int added_take(json_t *settings, const json_t *added, const char *path,
                       struct ls_error *error)
 {
@@ -82,8 +82,9 @@ static int added_take(json_t *settings, const json_t *added, const char *path,
         }
         snprintf(key, sizeof key, "%lld", (long long)json_integer_value(id));
         json_object_set_new(decoder, key,
-                            json_pack("{s:s, s:b, s:b}", "content", token, "special", special,
-                                      "normalized", !special));
+                            json_pack("{s:s, s:s, s:b, s:b}", "content", token, "file",
+                                      "added_tokens.json", "special", special, "normalized",
+                                      !special));
     }
     json_object_set_new(settings, "added_tokens_decoder", decoder);
     return LS_OK;

@@ -3,6 +3,9 @@
  * named and are no token yet. */
 #include "data/tokenizer_json.h"
 
+#include <lockstep/base/file.h>
+
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,10 +113,11 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* {"ID": {"content": TEXT, ...}} */
+/* {"ID": {"content": TEXT, ...}}; with "file" if it is of another file beside the settings. */
 static void decoder_add(struct adding *a, const json_t *decoder)
 {
     size_t count = json_object_size(decoder), n = 0;
+    const char *settings_path = a->j->path;
     struct entry *entries = malloc((count + 1) * sizeof *entries);
     const char *key;
     json_t *value;
@@ -136,10 +140,16 @@ static void decoder_add(struct adding *a, const json_t *decoder)
     if (entries)
         qsort(entries, n, sizeof *entries, by_id);
     for (size_t i = 0; i < n && !a->j->status; i++) {
-        char where[128];
-        snprintf(where, sizeof where, "added_tokens_decoder.%.80s", entries[i].key);
+        char where[128], path[PATH_MAX];
+        const char *file = json_string_value(json_object_get(entries[i].value, "file"));
+        ls_path_parent(settings_path, path);
+        ls_string_add(path, sizeof path, "/", "%s", file ? file : "");
+        a->j->path = file ? path : settings_path;
+        snprintf(where, sizeof where, "%s%.80s", file ? "" : "added_tokens_decoder.",
+                 entries[i].key);
         value_add(a, where, entries[i].value, false, entries[i].id);
     }
+    a->j->path = settings_path;
     free(entries);
 }
 

@@ -465,7 +465,7 @@ CASE(test_pairs_of_other_tokenizers)
          "special_tokens_map.json: pad_token: vocab.json"},
         {"tokenizer_config.json", "{\"additional_special_tokens\": [\"<new>\"]}",
          "additional_special_tokens: vocab.json"},
-        {"added_tokens.json", "{\"<|im_end|>\": 600}", "added_tokens_decoder.600: vocab.json"},
+        {"added_tokens.json", "{\"<|im_end|>\": 600}", "added_tokens.json: 600: vocab.json"},
     };
     char command[1400];
     snprintf(command, sizeof command,
