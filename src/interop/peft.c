@@ -18,7 +18,7 @@ static const char harmless[] =
     "peft_type|task_type|base_model_name_or_path|revision|r|lora_alpha|lora_dropout|"
     "target_modules|exclude_modules|layers_to_transform|layers_pattern|use_rslora|fan_in_fan_out|"
     "inference_mode|init_lora_weights|auto_mapping|peft_version|runtime_config|loftq_config|"
-    "megatron_core|qalora_group_size|ensure_weight_tying";
+    "megatron_core|qalora_group_size|ensure_weight_tying|eva_config";
 /* First values that leave the model as it is. With others PEFT changes its matrices (PiSSA, OLoRA,
  * CorDA, LoftQ, LoRA-GA), also when it loads the adapters. */
 static const char plain_inits[] = "gaussian|eva|orthogonal|mica";
@@ -279,6 +279,13 @@ int peft_check(const struct ls_model_source *source, struct ls_error *error)
                                      &there) &&
                     !strncmp(name, PEFT_PREFIX, strlen(PEFT_PREFIX)) &&
                     !strcmp(name + strlen(PEFT_PREFIX), there.name);
+        if (!known && !strstr(name, ".lora_"))
+            return ls_error_set(error, LS_ECKPT,
+                                "%.300s: tensor %.100s is no adapter but a tensor of the model "
+                                "itself: expected lora_A and lora_B alone: load the adapters with "
+                                "peft, and save them with save_embedding_layers=False if only they "
+                                "were trained; otherwise save what merge_and_unload() gives",
+                                source->adapters_path, name);
         if (!known)
             return ls_error_set(error, LS_ECKPT,
                                 "%.300s: tensor %.100s does not belong to this model: the "

@@ -46,7 +46,7 @@ static struct ls_safetensors *tensors_open(const char *directory, const char *na
  * another name, or cut short by a row. */
 struct change {
     bool fill;
-    const char *away, *renamed, *cut;
+    const char *away, *renamed, *to, *cut;
 };
 static void adapters_change(const char *directory, const char *folder, const struct change *change)
 {
@@ -71,7 +71,7 @@ static void adapters_change(const char *directory, const char *folder, const str
         if (change->fill)
             ls_normal_fill(ls_philox_key_of(9, view->name), 0, elements, 0, 0.2f, values[count]);
         if (change->renamed && strstr(view->name, change->renamed))
-            entry->name = "base_model.model.elsewhere.lora_A.weight";
+            entry->name = change->to ? change->to : "base_model.model.elsewhere.lora_A.weight";
         if (change->cut && strstr(view->name, change->cut))
             entry->shape[0]--;
         entry->data = values[count++];
@@ -243,12 +243,14 @@ CASE_WITH(test_from_adapted, tokens_setup, scratch_teardown)
     assert_string_equal(hash, trained(*state, "b", "%s", words));
 }
 
-/* However target_modules says it, the tensors show which matrices have adapters. */
+/* However target_modules says it, the tensors show which matrices have adapters; and a key that
+ * says how they began changes nothing. */
 CASE_WITH(test_targets_that_patterns_choose, tokens_setup, scratch_teardown)
 {
     static const struct {
         const char *key, *value;
     } said[] = {
+        {"eva_config", "{\"rho\": 2.0}"}, /* how the first values were found */
         {"target_modules", "\"all-linear\""},
         {"target_modules", "\".*(q|down)_proj\""},
         {"target_modules",
@@ -375,6 +377,11 @@ CASE_WITH(test_bad_weights, tokens_setup, scratch_teardown)
     json_edit(scratch_path(directory, "adapters/adapter_config.json"), "target_modules",
               "[\"q_proj\"]");
     train_refused(directory, words, "v_proj.lora_A.weight does not belong to this model");
+    adapters_change(directory, "adapters",
+                    &(struct change){.renamed = "layers.0.self_attn.v_proj.lora_A",
+                                     .to = "base_model.model.lm_head.weight"});
+    train_refused(directory, words,
+                  "lm_head.weight is no adapter but a tensor of the model itself");
     /* What has none to give. */
     struct ls_error error = {0};
     struct ls_export_report report;
