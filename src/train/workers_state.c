@@ -128,6 +128,8 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, bool again,
         status = config_keep(t, error);
     if (!status && root && (again || unit->start != start)) {
         status = ls_run_token_read(t->config.train.out, &token, error);
+        if (!status && start > 0 && token.start == 0)
+            status = ls_error_set(error, LS_EIO, "%s/start: it is gone", t->config.train.out);
         status = status ? status : ls_run_token_write(folder, &token, error);
     }
     status = ls_comm_agree(t->world, status, error);

@@ -637,6 +637,30 @@ static void start_taken(void *user, const struct ls_step_report *report)
         assert_int_equal(ls_run_token_take(path_in("run"), &token, NULL), LS_OK);
 }
 
+static void start_removed(void *user, const struct ls_step_report *report)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/start", path_in("run"));
+    if (report->step == 1)
+        assert_int_equal(unlink(path), 0);
+}
+
+/* The folder was removed while the run goes on: nothing is saved, of workers neither. */
+CASE(test_a_start_that_is_gone)
+{
+    static const char *const keys[] = {"train.save_every=3",
+                                       "train.save_every=3 async.mode=diloco async.workers=2 "
+                                       "async.sync_every=3"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct job job = {.stepped = start_removed};
+        struct ls_error error = {0};
+        start_over();
+        int status = run_once(&job, 1, keys[i], &error);
+        if (status != LS_EIO || !strstr(error.text, "run/start: it is gone"))
+            fail_msg("%s: status %d: %s", keys[i], status, error.text);
+    }
+}
+
 /* A later start writes to the run: the earlier one names nothing any more. */
 CASE(test_an_earlier_start)
 {
