@@ -210,6 +210,7 @@ int units_saved(struct ls_trainer *t, int64_t step, int status, units_outer_save
                 struct ls_error *error)
 {
     struct workers *w = t->workers;
+    status = status ? status : server_log_sync(t, error);
     status = workers_agree(t, status, error);
     w->kept = w->kept || !status;
     if (status != LS_ECOMM && w->group == w->owner) /* the last, as it says that all are there */

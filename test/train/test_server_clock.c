@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CLOCK                                                                                      \
     "async.mode=server async.order=clock async.sync_every=6 train.steps=12 train.save_every=6 "    \
@@ -49,6 +50,20 @@ int __wrap_ls_arrival_log_add(struct ls_arrival_log *log, const struct ls_arriva
     int status = __real_ls_arrival_log_add(log, arrival, error);
     logged++;
     return status;
+}
+
+/* So many pushes were logged when the log was last made durable. */
+static _Atomic int durable;
+WRAPPED(fdatasync);
+int __wrap_fdatasync(int file)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    if (ls_path_ends(path, "/arrivals"))
+        durable = logged;
+    return __real_fdatasync(file);
 }
 
 /* What the server sent before. */
@@ -227,7 +242,9 @@ CASE(test_a_run_goes_on_with_its_log)
 /* Behind a checkpoint, without ranks of a server, a run follows its own log. */
 CASE(test_a_run_goes_on_as_it_went)
 {
+    durable = 0;
     struct workers_run first = part("went", SERVED, 3, 6, false, true);
+    assert_int_equal(durable, logged); /* with the checkpoint, which is worth nothing without it */
     struct workers_run last = part("went", SERVED "train.resume=auto", 1, 12, true, false);
     struct workers_run again =
         part("went", "parallel.workers=2 train.resume=auto", -1, 12, true, false);
