@@ -110,11 +110,6 @@ int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, struct ls
 /* Removes what was written and frees the writer, which may be NULL. */
 void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer);
 
-/* Writes a whole file from entries whose data is in memory. */
-int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries, size_t count,
-                        const struct ls_metadata *metadata, size_t metadata_count,
-                        struct ls_error *error);
-
 /* ---- checkpoints ---------------------------------------------------------------------------- */
 
 /* A checkpoint is the directory RUN/checkpoints/step-%08d/ with

@@ -304,32 +304,3 @@ void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer)
     XXH3_freeState(writer->digest);
     free(writer);
 }
-
-static int write_all(struct ls_safetensors_writer *writer, struct ls_error *error)
-{
-    for (const struct ls_tensor_entry *entry; (entry = ls_safetensors_writer_next(writer));) {
-        size_t bytes = 0;
-        entry_bytes(entry, &bytes, NULL);
-        int status = ls_safetensors_writer_append(writer, entry->data, bytes, error);
-        if (status)
-            return status;
-    }
-    return LS_OK;
-}
-
-int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries, size_t count,
-                        const struct ls_metadata *metadata, size_t metadata_count,
-                        struct ls_error *error)
-{
-    struct ls_safetensors_writer *writer;
-    int status = ls_safetensors_writer_open(&writer, path, entries, count, metadata, metadata_count,
-                                            NULL, error);
-    if (status)
-        return status;
-    status = write_all(writer, error);
-    if (status) {
-        ls_safetensors_writer_abort(writer);
-        return status;
-    }
-    return ls_safetensors_writer_commit(writer, error);
-}

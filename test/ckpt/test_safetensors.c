@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "golden_safetensors.h"
@@ -94,7 +95,7 @@ CASE_WITH(test_writes_what_python_writes, scratch_setup, scratch_teardown)
 
     const char *path = scratch_path(*state, "ours.safetensors");
     struct ls_error error = {0};
-    assert_ok(ls_safetensors_save(path, entries, ENTRIES, NULL, 0, &error), error);
+    assert_ok(tensors_save(path, entries, ENTRIES, &error), error);
     size_t size;
     char *ours = scratch_read(path, &size);
     assert_memory_equal(ours + 8, header, sizeof header - 1);
@@ -293,17 +294,17 @@ CASE_WITH(test_wrong_sizes_and_names_leave_nothing, scratch_setup, scratch_teard
     assert_non_null(strstr(error.text, "fewer than declared"));
 
     struct ls_tensor_entry bad[2] = {{"a", LS_U8, 1, {1}, "x"}, {"a", LS_I8, 1, {1}, "x"}};
-    assert_int_equal(ls_safetensors_save(path, bad, 2, NULL, 0, &error), LS_EINVAL);
+    assert_int_equal(tensors_save(path, bad, 2, &error), LS_EINVAL);
     assert_non_null(strstr(error.text, "already taken"));
     bad[1].name = "__metadata__";
-    assert_int_equal(ls_safetensors_save(path, bad, 2, NULL, 0, &error), LS_EINVAL);
+    assert_int_equal(tensors_save(path, bad, 2, &error), LS_EINVAL);
     bad[1].name = "\xff";
-    assert_int_equal(ls_safetensors_save(path, bad, 2, NULL, 0, &error), LS_EINVAL);
+    assert_int_equal(tensors_save(path, bad, 2, &error), LS_EINVAL);
     assert_non_null(strstr(error.text, "UTF-8"));
     bad[1] = (struct ls_tensor_entry){"b", LS_F32, 2, {INT64_MAX, 4}, NULL};
-    assert_int_equal(ls_safetensors_save(path, bad, 2, NULL, 0, &error), LS_EINVAL);
+    assert_int_equal(tensors_save(path, bad, 2, &error), LS_EINVAL);
     bad[1] = (struct ls_tensor_entry){"b", LS_F32, 1, {-1}, NULL};
-    assert_int_equal(ls_safetensors_save(path, bad, 2, NULL, 0, &error), LS_EINVAL);
+    assert_int_equal(tensors_save(path, bad, 2, &error), LS_EINVAL);
     assert_int_equal(scratch_count(*state), 0);
 }
 
@@ -318,7 +319,7 @@ CASE_WITH(test_large_tensors_go_through, scratch_setup, scratch_teardown)
                                       {"a", LS_F32, 1, {3}, values},
                                       {"c", LS_F32, 1, {3}, values}};
     struct ls_error error = {0};
-    assert_ok(ls_safetensors_save(path, large, 3, NULL, 0, &error), error);
+    assert_ok(tensors_save(path, large, 3, &error), error);
     struct ls_safetensors *file;
     assert_ok(ls_safetensors_open(&file, path, &error), error);
     assert_memory_equal(ls_safetensors_find(file, "b")->data, values, COUNT * sizeof *values);

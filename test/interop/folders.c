@@ -1,5 +1,6 @@
 /* Folders as transformers writes them. */
 #include "folders.h"
+#include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 
@@ -44,7 +45,7 @@ static void shard_save(const char *folder, const char *name, const struct ls_ten
     size_t n = 0;
     for (size_t i = (size_t)first; i < count; i += (size_t)shards)
         mine[n++] = entries[i];
-    assert_ok(ls_safetensors_save(scratch_path(folder, name), mine, n, NULL, 0, &error), error);
+    assert_ok(tensors_save(scratch_path(folder, name), mine, n, &error), error);
 }
 
 static void save(const char *folder, const struct ls_tensor_entry *entries, size_t count,
@@ -145,7 +146,7 @@ void tensor_edit(const char *folder, const char *name, const char *becomes, int 
         memcpy(entries[count].shape, view->shape, sizeof view->shape);
         entries[count++].shape[0] -= it ? cut : 0;
     }
-    assert_ok(ls_safetensors_save(path, entries, count, NULL, 0, &error), error);
+    assert_ok(tensors_save(path, entries, count, &error), error);
     ls_safetensors_close(file);
 }
 

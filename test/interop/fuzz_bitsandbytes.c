@@ -1,5 +1,7 @@
 /* Any bytes as the quant_state of a matrix in NF4, and the first of them as sizes of what lies
  * beside it: it is read within its file, or what is wrong is said. */
+#include "../support/saved_tensors.h"
+
 #include <lockstep/ckpt.h>
 #include <lockstep/config.h>
 #include <lockstep/interop.h>
@@ -79,7 +81,7 @@ static void weights_make(const uint8_t *data, size_t size)
     count++;
     e[count] = (struct ls_tensor_entry){ADD("lm_head.weight"), LS_F32, 2, {8, WIDTH}, zeros};
     count++;
-    LS_ASSERT(ls_safetensors_save(inside("model.safetensors"), e, count, NULL, 0, NULL) == LS_OK);
+    LS_ASSERT(tensors_save(inside("model.safetensors"), e, count, NULL) == LS_OK);
 }
 
 static int values_read(struct ls_model_source *source, struct ls_error *error)

@@ -2,6 +2,7 @@
  * merge into the matrices that they adapt; those of another model, or of another kind, are refused.
  */
 #include "../support/checkpoints.h"
+#include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "folders.h"
@@ -76,8 +77,7 @@ static void adapters_change(const char *directory, const char *folder, const str
             entry->shape[0]--;
         entry->data = values[count++];
     }
-    assert_ok(ls_safetensors_save(scratch_path(directory, name), entries, count, NULL, 0, &error),
-              error);
+    assert_ok(tensors_save(scratch_path(directory, name), entries, count, &error), error);
     for (size_t i = 0; i < count; i++)
         free(values[i]);
     ls_safetensors_close(file);

@@ -2,6 +2,7 @@
  * matrices are the values of its blocks, in every layout; files of bitsandbytes come as they are;
  * what cannot be kept is refused. */
 #include "../support/checkpoints.h"
+#include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "folders.h"
@@ -216,7 +217,7 @@ static void model_make(const char *directory, const char *folder, const struct m
     snprintf(path, sizeof path, "%s/%s/config.json", directory, folder);
     scratch_write(path, text, (size_t)length);
     snprintf(path, sizeof path, "%s/%s/model.safetensors", directory, folder);
-    assert_ok(ls_safetensors_save(path, w.entries, w.count, NULL, 0, &error), error);
+    assert_ok(tensors_save(path, w.entries, w.count, &error), error);
     while (w.count > 0)
         free(w.data[--w.count]);
 }
