@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 
 static bool ends_with(const char *word, const char *end)
 {
@@ -61,33 +62,18 @@ double ls_shown(double value)
     return isnan(value) ? (double)NAN : value;
 }
 
-/* Unicode 15, EastAsianWidth W and F, by blocks. */
-static bool is_wide(uint32_t c)
-{
-    static const uint32_t ranges[][2] = {{0x1100, 0x115f},  {0x2e80, 0xa4cf},   {0xac00, 0xd7a3},
-                                         {0xf900, 0xfaff},  {0xfe30, 0xfe6f},   {0xff01, 0xff60},
-                                         {0xffe0, 0xffe6},  {0x1f300, 0x1f64f}, {0x1f900, 0x1faff},
-                                         {0x20000, 0x3fffd}};
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        if (c >= ranges[i][0] && c <= ranges[i][1])
-            return true;
-    return false;
-}
-
 size_t ls_columns_fit(const char *line, int columns)
 {
     size_t at = 0;
     while (line[at] && columns > 0) {
-        unsigned char first = (unsigned char)line[at];
-        size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0, read = 0;
-        uint32_t c = more ? first & (0x3fu >> more) : first;
-        while (read < more && ((unsigned char)line[at + 1 + read] & 0xc0) == 0x80)
-            c = c << 6 | ((unsigned char)line[at + 1 + read++] & 0x3f);
-        int width = read == more && is_wide(c) ? 2 : 1;
+        utf8proc_int32_t c;
+        size_t bytes = ls_utf8_character(line + at, strnlen(line + at, 4));
+        utf8proc_iterate((const utf8proc_uint8_t *)line + at, (utf8proc_ssize_t)bytes, &c);
+        int width = bytes && utf8proc_charwidth(c) == 2 ? 2 : 1;
         if (width > columns)
             break;
         columns -= width;
-        at += 1 + read;
+        at += bytes ? bytes : 1;
     }
     return at;
 }

@@ -37,23 +37,16 @@ int64_t chat_characters(struct chat_string text)
     return count;
 }
 
+/* As str.isspace has it: blanks, and what separates words or paragraphs in bidirectional text. */
 size_t chat_space(struct chat_string text)
 {
-    /* All of str.isspace beyond ASCII. */
-    static const char *const wide[] = {
-        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
-        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
-        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
-        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
-    if (text.count == 0)
-        return 0;
-    char c = text.bytes[0];
-    if (c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f))
-        return 1;
-    for (size_t i = 0; i < sizeof wide / sizeof *wide && (unsigned char)c >= 0x80; i++)
-        if (text.count >= strlen(wide[i]) && memcmp(text.bytes, wide[i], strlen(wide[i])) == 0)
-            return strlen(wide[i]);
-    return 0;
+    utf8proc_int32_t code;
+    utf8proc_ssize_t bytes =
+        utf8proc_iterate((const utf8proc_uint8_t *)text.bytes, (utf8proc_ssize_t)text.count, &code);
+    const utf8proc_property_t *of = utf8proc_get_property(code);
+    bool space = of->category == UTF8PROC_CATEGORY_ZS || of->bidi_class == UTF8PROC_BIDI_CLASS_WS ||
+                 of->bidi_class == UTF8PROC_BIDI_CLASS_B || of->bidi_class == UTF8PROC_BIDI_CLASS_S;
+    return bytes > 0 && space ? (size_t)bytes : 0;
 }
 
 /* Whether the character is one to strip. */

@@ -4,6 +4,8 @@
  * and says what is wrong; the tests hold both against each other. */
 #include "data/tokenizer_private.h"
 
+#include <utf8proc.h>
+
 enum { DEPTH_MAX = 64 };
 
 /* What is not read yet. p NULL: the record is not plain. */
@@ -59,16 +61,7 @@ static int escape(struct reader *r, char out[3])
         return 0;
     }
     r->p += 5;
-    if (unit < 0x80) {
-        out[0] = (char)unit;
-        return 1;
-    }
-    int count = unit < 0x800 ? 2 : 3;
-    out[count - 1] = (char)(0x80 | (unit & 0x3f));
-    out[count - 2] = count == 2 ? (char)(0xc0 | unit >> 6) : (char)(0x80 | (unit >> 6 & 0x3f));
-    if (count == 3)
-        out[0] = (char)(0xe0 | unit >> 12);
-    return count;
+    return (int)utf8proc_encode_char(unit, (utf8proc_uint8_t *)out);
 }
 
 /* The string whose quote was read; appended to out, which has room, unless that is NULL. */

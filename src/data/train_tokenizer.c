@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <utf8proc.h>
 
 /* ---- tokenizer.json -------------------------------------------------------------------------- */
 
@@ -40,10 +41,8 @@ static void byte_texts_init(struct writing *w)
     data_byte_map_init(&map);
     for (unsigned code = 0; code < sizeof map.byte_of / sizeof *map.byte_of; code++) {
         char *text = map.byte_of[code] >= 0 ? w->byte_text[map.byte_of[code]] : NULL;
-        if (text && code < 0x80)
-            text[0] = (char)code;
-        else if (text)
-            memcpy(text, (char[2]){(char)(0xc0 | code >> 6), (char)(0x80 | (code & 0x3f))}, 2);
+        if (text)
+            utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)text);
     }
 }
 
