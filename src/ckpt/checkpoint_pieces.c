@@ -25,7 +25,7 @@ static int digest_of(const unsigned char *data, size_t bytes, char text[33], str
         ls_progress_read(portion);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(state);
-    ckpt_digest_hex(hash.high64, hash.low64, text);
+    ls_digest_hex(&(struct ls_digest){.high = hash.high64, .low = hash.low64}, text);
     XXH3_freeState(state);
     return LS_OK;
 }

@@ -53,11 +53,6 @@ const struct ckpt_dtype *ckpt_dtype_of(enum ls_dtype dtype)
     return found;
 }
 
-void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33])
-{
-    snprintf(text, 33, "%016llx%016llx", (unsigned long long)high, (unsigned long long)low);
-}
-
 bool ckpt_object_digest(json_t *object, const char *field, char text[33])
 {
     json_object_del(object, field);
@@ -65,7 +60,7 @@ bool ckpt_object_digest(json_t *object, const char *field, char text[33])
     if (!bytes)
         return false;
     XXH128_hash_t hash = XXH3_128bits(bytes, strlen(bytes));
-    ckpt_digest_hex(hash.high64, hash.low64, text);
+    ls_digest_hex(&(struct ls_digest){.high = hash.high64, .low = hash.low64}, text);
     free(bytes);
     return true;
 }

@@ -117,9 +117,7 @@ int ckpt_tensors_begin(struct ls_safetensors_writer **out, struct ls_atomic_file
 /* The commit of a finished one whose file is in memory (ls_memory_file_take). */
 int ckpt_tensors_take(struct ls_safetensors_writer *writer, int *fd, struct ls_error *error);
 
-/* XXH3-128, as 32 hexadecimal digits. */
-void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
-/* Of an object without that field itself; false without memory. */
+/* The XXH3-128 of an object without that field itself, in hexadecimal; false without memory. */
 bool ckpt_object_digest(json_t *object, const char *field, char text[33]);
 /* The checkpoint that a file as RUN/checkpoints/best names; false if path is no such file. */
 bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);

@@ -138,7 +138,7 @@ static int header_make(const struct ls_tensor_entry *const *order, size_t count,
 static void digest_take(XXH3_state_t *digest, char text[33])
 {
     XXH128_hash_t hash = XXH3_128bits_digest(digest);
-    ckpt_digest_hex(hash.high64, hash.low64, text);
+    ls_digest_hex(&(struct ls_digest){.high = hash.high64, .low = hash.low64}, text);
     XXH3_128bits_reset(digest);
 }
 

@@ -85,7 +85,7 @@ int ls_run_token_take(const char *directory, struct ls_run_token *token, struct 
     if (!token->start) {
         if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
             return ls_error_errno(error, errno, "%s: cannot draw a name for the run", directory);
-        ckpt_digest_hex(random[0], random[1], token->run);
+        ls_digest_hex(&(struct ls_digest){.high = random[0], .low = random[1]}, token->run);
     }
     token->start++;
     return ls_run_token_write(directory, token, error);

@@ -2,6 +2,7 @@
  * neighbours whose text together is a token, those of the lowest rank merge first. */
 #include "data/tokenizer_private.h"
 
+#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,34 +11,16 @@ enum { RANKS_MAX = 1 << 24 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static int digit_of(unsigned char c)
-{
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '+'             ? 62
-           : c == '/'             ? 63
-                                  : -1;
-}
-
 /* Bytes of text[count] in base 64, into out; 0: it is none. */
 static size_t base64_read(const char *text, size_t count, unsigned char *out)
 {
-    size_t written = 0, digits = count;
-    while (digits > 0 && count - digits < 2 && text[digits - 1] == '=')
-        digits--;
-    if (count == 0 || count % 4 != 0)
-        return 0;
-    uint32_t bits = 0;
-    for (size_t i = 0; i < digits; i++) {
-        int digit = digit_of((unsigned char)text[i]);
-        if (digit < 0)
-            return 0;
-        bits = bits << 6 | (uint32_t)digit;
-        if (i % 4 != 0)
-            out[written++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
-    }
-    return written;
+    struct base64_decode_ctx decoding;
+    size_t written;
+    base64_decode_init(&decoding);
+    return base64_decode_update(&decoding, &written, out, count, text) &&
+                   base64_decode_final(&decoding)
+               ? written
+               : 0;
 }
 
 struct ranks {
