@@ -259,6 +259,13 @@ int ls_checkpoint_require(const struct ls_checkpoint *checkpoint, enum ls_checkp
  * several threads at once. */
 int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
                        int64_t first, int64_t count, void *values, struct ls_error *error);
+/* The same, with values, a portion at a time: arrived (NULL is allowed) is called while elements
+ * [first, first + count) are in the core's own cache. A piece that is read whole is verified on the
+ * way, so what arrived is worth nothing if the call fails. */
+typedef void ls_checkpoint_arrived(void *user, int64_t first, int64_t count, void *values);
+int ls_checkpoint_take(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                       int64_t first, int64_t count, void *values, ls_checkpoint_arrived *arrived,
+                       void *user, struct ls_error *error);
 /* Every piece of a part's tensors is verified, and no element missing. */
 int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
                          struct ls_error *error);

@@ -11,10 +11,33 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* In portions: reading a large piece takes a while. */
-static int digest_of(const unsigned char *data, size_t bytes, char text[33], struct ls_error *error)
+enum { PORTION_BYTES = 512 << 10 };
+
+/* Where what is read goes. */
+struct reading {
+    char *to; /* NULL: nowhere */
+    int64_t first;
+    size_t element; /* bytes */
+    ls_checkpoint_arrived *arrived;
+    void *user;
+};
+
+/* At most PORTION_BYTES. */
+static void portion_take(struct reading *reading, const unsigned char *from, size_t bytes)
 {
-    enum { PORTION_BYTES = 16 << 20 };
+    int64_t count = (int64_t)(bytes / reading->element);
+    memcpy(reading->to, from, bytes);
+    if (reading->arrived)
+        reading->arrived(reading->user, reading->first, count, reading->to);
+    reading->to += bytes;
+    reading->first += count;
+}
+
+/* In portions, which reading (NULL: nobody) takes from the cache: reading a large piece takes a
+ * while. */
+static int digest_of(const unsigned char *data, size_t bytes, struct reading *reading,
+                     char text[33], struct ls_error *error)
+{
     XXH3_state_t *state = XXH3_createState();
     if (!state)
         return ls_no_memory(error, "for a digest");
@@ -22,6 +45,8 @@ static int digest_of(const unsigned char *data, size_t bytes, char text[33], str
     for (size_t at = 0; at < bytes; at += PORTION_BYTES) {
         size_t portion = bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES;
         XXH3_128bits_update(state, data + at, portion);
+        if (reading)
+            portion_take(reading, data + at, portion);
         ls_progress_read(portion);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(state);
@@ -42,7 +67,7 @@ int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
     if (!status && map->size != file->size)
         status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %llu", file->path,
                               map->size, (unsigned long long)file->size);
-    status = status ? status : digest_of(map->bytes, (size_t)file->covered, digest, error);
+    status = status ? status : digest_of(map->bytes, (size_t)file->covered, NULL, digest, error);
     if (!status && strcmp(digest, file->digest))
         status = ls_error_set(error, LS_ECKPT,
                               "%s: the digest of its first %llu bytes is %s, expected %.40s: the "
@@ -57,8 +82,9 @@ int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
     return LS_OK;
 }
 
+/* reading: takes all of a piece that is not verified yet. */
 static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor *tensor,
-                       struct ckpt_piece *piece, struct ls_error *error)
+                       struct ckpt_piece *piece, struct reading *reading, struct ls_error *error)
 {
     struct ckpt_file *file = &opened->files[piece->file];
     const struct ls_tensor_view *view;
@@ -74,7 +100,7 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
         ls_error_prefix(error, "%s", file->path);
         return status;
     }
-    status = digest_of(view->data, view->bytes, digest, error);
+    status = digest_of(view->data, view->bytes, reading, digest, error);
     if (!status && strcmp(digest, piece->digest))
         return ls_error_set(error, LS_ECKPT,
                             "%s: tensor %.200s: the digest is %s, expected %.40s: the file is "
@@ -82,6 +108,14 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
                             file->path, tensor->fqn, digest, piece->digest);
     piece->data = status ? NULL : view->data;
     return status;
+}
+
+static int64_t piece_elements(const struct ls_stored_tensor *tensor, const struct ckpt_piece *piece)
+{
+    int64_t elements = 1;
+    for (int dim = 0; dim < tensor->dims; dim++)
+        elements *= piece->shape[dim];
+    return elements;
 }
 
 /* Where element `index` lies in the piece, and *run, how many of the whole's follow on from there
@@ -179,35 +213,54 @@ void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stor
     }
 }
 
-int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
-                       int64_t first, int64_t count, void *values, struct ls_error *error)
+/* `run` elements of a piece, from `at` on. */
+static int piece_take(struct ckpt_opened *opened, const struct ls_stored_tensor *tensor,
+                      struct ckpt_piece *piece, int64_t at, int64_t run, struct reading *reading,
+                      struct ls_error *error)
+{
+    size_t bytes = (size_t)run * reading->element, portion;
+    bool streams = reading->to && !piece->data && run == piece_elements(tensor, piece);
+    int status = piece_touch(opened, tensor, piece, streams ? reading : NULL, error);
+    if (status || streams || !reading->to)
+        return status;
+    const unsigned char *from = piece->data + (size_t)at * reading->element;
+    for (; bytes > 0; from += portion, bytes -= portion) {
+        portion = ls_min(bytes, PORTION_BYTES);
+        portion_take(reading, from, portion);
+    }
+    return LS_OK;
+}
+
+int ls_checkpoint_take(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                       int64_t first, int64_t count, void *values, ls_checkpoint_arrived *arrived,
+                       void *user, struct ls_error *error)
 {
     struct ckpt_opened *opened = (struct ckpt_opened *)checkpoint;
-    size_t bytes = ls_dtype_bytes(tensor->dtype), from = 0;
-    char *to = values;
+    struct reading reading = {values, first, ls_dtype_bytes(tensor->dtype), arrived, user};
+    size_t from = 0;
     int status = LS_OK;
     while (count > 0 && !status) {
         int64_t at = 0, run = 0;
         struct ckpt_piece *piece = find(tensor, first, &from, &at, &run);
+        run = ls_min(run, count);
         if (piece)
-            status = piece_touch(opened, tensor, piece, error);
+            status = piece_take(opened, tensor, piece, at, run, &reading, error);
         else
             status =
                 ls_error_set(error, LS_ECKPT, "%s: tensor %.200s: no piece has its element %lld",
                              checkpoint->directory, tensor->name, (long long)first);
-        if (status)
-            break;
-        run = ls_min(run, count);
-        if (to) {
-            memcpy(to, piece->data + (size_t)at * bytes, (size_t)run * bytes);
-            to += (size_t)run * bytes;
-        }
         first += run;
         count -= run;
     }
     if (status == LS_ECKPT)
         checkpoint->damaged = true;
     return status;
+}
+
+int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                       int64_t first, int64_t count, void *values, struct ls_error *error)
+{
+    return ls_checkpoint_take(checkpoint, tensor, first, count, values, NULL, NULL, error);
 }
 
 int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
@@ -232,11 +285,9 @@ void ls_stored_tensor_forget(const struct ls_stored_tensor *tensor)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < tensor->count; i++) {
         const struct ckpt_piece *piece = &tensor->pieces[i];
-        size_t bytes = ls_dtype_bytes(tensor->dtype);
+        size_t bytes = ls_dtype_bytes(tensor->dtype) * (size_t)piece_elements(tensor, piece);
         if (!piece->data)
             continue;
-        for (int dim = 0; dim < tensor->dims; dim++)
-            bytes *= (size_t)piece->shape[dim];
         uintptr_t begin = (uintptr_t)piece->data, first = begin / page * page;
         madvise((void *)first, begin + bytes - first, MADV_DONTNEED); /* a hint */
     }

@@ -101,7 +101,7 @@ struct loading {
     struct ls_run run; /* what is left of one; count 0 at the end */
 };
 
-/* The elements of a piece that are there, in the cache if they were just read. */
+/* Local elements. */
 static void values_hash(const struct loading *l, int64_t first, int64_t count, void *values)
 {
     const struct state_share which = {l->param, l->array, first, count};
@@ -109,9 +109,15 @@ static void values_hash(const struct loading *l, int64_t first, int64_t count, v
         state_held_add(l->taking->state, false, &which, values, &l->taking->held);
 }
 
+/* Of l->run, in the cache. */
+static void values_arrived(void *user, int64_t first, int64_t count, void *values)
+{
+    const struct loading *l = user;
+    values_hash(l, l->run.local + first - l->run.global, count, values);
+}
+
 static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
-    enum { PORTION = 1 << 20 }; /* elements */
     struct loading *l = user;
     size_t bytes = ls_dtype_bytes(l->runs.spec->dtype);
     int64_t end = piece->from + piece->count;
@@ -121,11 +127,10 @@ static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_
         values_hash(l, piece->from, piece->count, piece->values);
     }
     while (!status && l->tensor && l->run.count > 0 && l->run.local < end) {
-        int64_t count = ls_min(ls_min(l->run.count, end - l->run.local), PORTION);
+        int64_t count = ls_min(l->run.count, end - l->run.local);
         void *values = (char *)piece->values + (size_t)(l->run.local - piece->from) * bytes;
-        status = ls_checkpoint_read(l->checkpoint, l->tensor, l->run.global, count, values, error);
-        if (!status)
-            values_hash(l, l->run.local, count, values);
+        status = ls_checkpoint_take(l->checkpoint, l->tensor, l->run.global, count, values,
+                                    values_arrived, l, error);
         l->run.global += count;
         l->run.local += count;
         l->run.count -= count;

@@ -504,6 +504,48 @@ static void damage(const char *path, int64_t byte)
 
 #define SHARD(rank, part) "shard-0000" #rank "-" #part "-00001-of-00001.safetensors"
 
+static int64_t arrived; /* elements */
+
+static void count_arrived(void *user, int64_t first, int64_t count, void *values)
+{
+    assert_ptr_equal((float *)user + first, values);
+    arrived += count;
+}
+
+/* A piece of which all is wanted is read once, and worth nothing if it is damaged; of one of which
+ * a part is wanted nothing is given away before it is verified. */
+CASE_WITH(test_a_whole_piece_is_verified_on_the_way, scratch_setup, scratch_teardown)
+{
+    static const int64_t shape[] = {ROWS, COLS};
+    const struct ls_stored_tensor *tensor;
+    struct ls_error error = {0};
+    struct stat about;
+    float values[VALUES];
+    save_good(*state, 7);
+    const char *file = scratch_path(*state, "checkpoints/step-00000007/" SHARD(1, model));
+    assert_int_equal(stat(file, &about), 0);
+    for (int damaged = 0; damaged < 2; damaged++)
+        for (int part = 0; part < 2; part++) {
+            const int64_t first = part, count = VALUES - part;
+            if (damaged && !part)
+                damage(file, about.st_size - 1);
+            struct ls_checkpoint *checkpoint =
+                checkpoint_open(scratch_path(*state, "checkpoints/step-00000007"));
+            assert_ok(ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, MODEL, LS_F32, 2, shape,
+                                            &tensor, &error),
+                      error);
+            arrived = 0;
+            int status = ls_checkpoint_take(checkpoint, tensor, first, count, values + first,
+                                            count_arrived, values, &error);
+            assert_int_equal(status, damaged ? LS_ECKPT : LS_OK);
+            assert_int_equal(checkpoint->damaged, damaged);
+            assert_int_equal(arrived, damaged && part ? 0 : count);
+            for (int64_t i = first; i < VALUES && !damaged; i++)
+                assert_true(values[i] == value_of(LS_CKPT_MODEL, 7, i));
+            ls_checkpoint_close(checkpoint);
+        }
+}
+
 CASE_WITH(test_damage_is_found_and_passed_over, scratch_setup, scratch_teardown)
 {
     static const struct {

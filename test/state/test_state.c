@@ -299,7 +299,7 @@ CASE_WITH(test_checkpoints_do_not_know_the_layout, data_setup, scratch_teardown)
 /* ---- what is read ahead ---------------------------------------------------------------------- */
 
 WRAPPED(ls_checkpoint_expect);
-WRAPPED(ls_checkpoint_read);
+WRAPPED(ls_checkpoint_take);
 static _Thread_local struct {
     const struct ls_stored_tensor *list[1024];
     int count;
@@ -326,12 +326,14 @@ void __wrap_ls_checkpoint_expect(struct ls_checkpoint *checkpoint,
     __real_ls_checkpoint_expect(checkpoint, tensor, first, count);
 }
 
-int __wrap_ls_checkpoint_read(struct ls_checkpoint *checkpoint,
+int __wrap_ls_checkpoint_take(struct ls_checkpoint *checkpoint,
                               const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
-                              void *values, struct ls_error *error)
+                              void *values, ls_checkpoint_arrived *arrived, void *user,
+                              struct ls_error *error)
 {
     surprises += !is_ahead(tensor);
-    return __real_ls_checkpoint_read(checkpoint, tensor, first, count, values, error);
+    return __real_ls_checkpoint_take(checkpoint, tensor, first, count, values, arrived, user,
+                                     error);
 }
 
 /* Whatever a rank reads of a checkpoint it has asked for before, so that the disk does not wait. */
