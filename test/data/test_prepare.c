@@ -566,7 +566,7 @@ CASE_WITH(test_bad_inputs, setup, support_teardown)
     assert_refused(&config, LS_EINVAL, "no input");
     config = config_of(inputs, 1);
     config.output = support_path("nowhere/c");
-    assert_refused(&config, LS_EIO, "nowhere/c_train.bin.tmp");
+    assert_refused(&config, LS_EIO, "nowhere/c_train.bin: cannot");
     assert_refused(&config, LS_EIO, "; there is no folder ");
     volatile int stop = 1;
     config = config_of(inputs, 1);
