@@ -296,6 +296,11 @@ static int figure_read(const struct cmd_args *args, const char *option, enum ls_
     double value;
     if (!text)
         return LS_OK;
+    char *end;
+    double percent = strtod(text, &end);
+    if (end > text && !strcmp(end, "%"))
+        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a number: %.100s is %g",
+                            option, text, text, percent / 100);
     if (!ls_figure_read(kind, text, &value) || value < min || value > max)
         return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a number from %g to %g%s",
                             option, text, min, max, such);

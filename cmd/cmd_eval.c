@@ -109,8 +109,8 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
                      ? ls_tokenizer_stores_check(ls_finished_tokenizer(e->finished), data, error)
                      : ls_error_set(error, LS_ECONFIG,
                                     job->data ? "DATA is empty: expected a token store"
-                                              : "the run has no data.valid: name the data to "
-                                                "evaluate on");
+                                              : "the run has no data.valid: name a token store "
+                                                "behind it, or give --text FILE");
     if (!status)
         status = ls_config_store(&job->config, data, &store, error);
     status = agreed(e, status, error);
@@ -121,6 +121,8 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
         ls_config_blame(&job->config, "data.valid", error);
     else if (status == LS_EIO || status == LS_EDATA)
         ls_error_prefix(error, "DATA");
+    if (data != own && status == LS_EDATA && !store)
+        ls_error_suffix(error, "; a text as it is: --text FILE");
     if (data == own && status == LS_EIO)
         ls_error_suffix(error, ". If the data was moved, name it: lockstep eval %s DATA",
                         job->args->word[0]);

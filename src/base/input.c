@@ -56,6 +56,21 @@ static bool entry_near(const char *folder, const char *word, const char *const *
     return best != NULL;
 }
 
+/* Whether the three together are a path that is there, as it is or with one of the endings. */
+static bool is_there(const char *before, const char *near, const char *after,
+                     const char *const *endings)
+{
+    char path[PATH_MAX];
+    bool found = false;
+    for (bool more = true; more && !found; endings += more) {
+        more = endings && *endings;
+        int length =
+            snprintf(path, sizeof path, "%s%s%s%s", before, near, after, more ? *endings : "");
+        found = length < (int)sizeof path && access(path, F_OK) == 0;
+    }
+    return found;
+}
+
 void ls_path_hint(const char *path, const char *const *endings, char *text, size_t bytes)
 {
     char before[PATH_MAX] = "", near[NAME_MAX + 1];
@@ -87,7 +102,7 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
             snprintf(text, bytes, "; there is no folder %.300s", here);
         if (found)
             ls_string_add(text, bytes, "", "; did you mean %.300s%.200s%.300s?", before, near,
-                          last ? "" : after);
+                          last || !is_there(before, near, after, endings) ? "" : after);
         return;
     }
 }

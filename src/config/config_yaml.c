@@ -184,24 +184,46 @@ int ls_config_load_text(struct ls_config *config, const char *name, const char *
     return status;
 }
 
+/* What a file or folder is that was taken for a configuration. text: what it holds, NULL if it
+ * cannot be read. */
+static void instead_say(const char *path, const char *text, struct ls_error *error)
+{
+    static const char *const theirs[][2] = {
+        {".toml", "torchtitan"}, {".sh", "megatron"}, {".json", "deepspeed"}};
+    char name[PATH_MAX];
+    struct ls_error ignored;
+    if (!ls_path_join(name, path, "config.yaml", NULL) && !access(name, F_OK))
+        ls_error_suffix(error, "; a run's is %.400s", name);
+    else if (!ls_path_join(name, path, "config.json", NULL) && !access(name, F_OK))
+        ls_error_suffix(error, "; a model's folder is given as model.from=%.300s", path);
+    else if (!text && access(path, F_OK) && !ls_config_preset_check(path, &ignored))
+        ls_error_suffix(error, "; did you mean model.preset=%.100s?", path);
+    if (!text)
+        return;
+    if (strstr(text, "\nhosts:") && strstr(text, "\naccelerators:"))
+        ls_error_suffix(error, "; a cluster is given as --cluster %.300s", path);
+    else if (strstr(text, "\"model_type\":"))
+        ls_error_suffix(error, "; a model's folder is given as model.from=FOLDER");
+    else
+        for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
+            if (ls_path_ends(path, theirs[i][0]) &&
+                (i < 2 || strstr(text, "\"zero_optimization\"") ||
+                 strstr(text, "train_batch_size")))
+                ls_error_suffix(error, "; lockstep convert %s %.300s makes one of it", theirs[i][1],
+                                path);
+}
+
 int ls_config_load_file(struct ls_config *config, const char *path, struct ls_error *error)
 {
-    char *text;
+    char *text = NULL;
     size_t bytes;
-    char of_run[PATH_MAX];
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_ECONFIG, &text, &bytes, error);
-    snprintf(of_run, sizeof of_run, "%.*s/config.yaml", PATH_MAX - 16, path);
     if (status)
         ls_error_prefix(error, "configuration");
-    if (status && !access(of_run, F_OK))
-        ls_error_suffix(error, "; a run's is %.400s", of_run);
-    struct ls_error ignored;
-    if (status && access(path, F_OK) && !ls_config_preset_check(path, &ignored))
-        ls_error_suffix(error, "; did you mean model.preset=%.100s?", path);
-    if (!status)
+    else
         status = ls_config_load_text(config, path, text, bytes, error);
-    if (status && text && strstr(text, "\nhosts:") && strstr(text, "\naccelerators:"))
-        ls_error_suffix(error, "; a cluster is given as --cluster %.300s", path);
+    if (status)
+        instead_say(path, text, error);
     free(text);
     return status;
 }

@@ -244,7 +244,7 @@ static void warm_up(struct convert *c)
     convert_settle(c, "optim.warmup_steps", STEP "warmup_num_steps", "%lld", (long long)steps);
     if (!convert_among(convert_word(c, STEP "warmup_type", "log"), "linear"))
         convert_lose(c, STEP "warmup_type", "optim.warmup_type|optim.warmup=*log*",
-                     "log (the default there): the rate rises in a line here; write \"linear\"");
+                     "log (the default there): the warm-up is linear here; write \"linear\"");
     if ((convert_real(c, STEP "warmup_min_lr", &least) && least != 0) ||
         (convert_real(c, STEP "warmup_min_ratio", &least) && least != 0))
         convert_lose(c,

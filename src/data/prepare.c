@@ -409,17 +409,17 @@ static bool is_folder(const char *prefix)
 static int check(const struct ls_prepare_config *config, struct ls_error *error)
 {
     if (config->inputs_count < 1)
-        return ls_error_set(error, LS_EINVAL, "prepare: no input; name files or folders");
+        return ls_error_set(error, LS_EINVAL, "no input; name files or folders");
     if (is_folder(config->output))
         return ls_error_set(error, LS_EINVAL,
-                            "prepare: output \"%.300s\": a folder; expected how the files' names "
+                            "output \"%.300s\": a folder; expected how the files' names "
                             "begin, such as corpus, for corpus_train.bin and others",
                             config->output);
     if (config->records == LS_RECORDS_CHAT && !config->chat)
-        return ls_error_set(error, LS_EINVAL, "prepare: conversations need a chat template");
+        return ls_error_set(error, LS_EINVAL, "conversations need a chat template");
     if (!(config->validation >= 0 && config->validation < 1))
         return ls_error_set(error, LS_EINVAL,
-                            "prepare: a validation share of %g; expected 0 or more, below 1",
+                            "a validation share of %g; expected 0 or more, below 1",
                             config->validation);
     if (config->workers < 1 || config->workers > WORKERS_MAX)
         return ls_error_set(error, LS_EINVAL, "prepare: %d workers; expected 1 to %d",

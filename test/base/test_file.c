@@ -601,6 +601,11 @@ CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
              "; there is no folder %s/run; did you mean %s/runs/code_train?", (char *)*state,
              (char *)*state);
     assert_string_equal(hint, expected);
+    snprintf(path, sizeof path, "%s/run/none", (char *)*state);
+    ls_path_hint(path, endings, hint, sizeof hint);
+    snprintf(expected, sizeof expected, "; there is no folder %s/run; did you mean %s/runs?",
+             (char *)*state, (char *)*state);
+    assert_string_equal(hint, expected);
     snprintf(path, sizeof path, "%s/runs/quite_different", (char *)*state);
     ls_path_hint(path, endings, hint, sizeof hint);
     assert_string_equal(hint, "");

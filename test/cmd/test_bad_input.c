@@ -115,6 +115,17 @@ CASE(test_outputs_are_named)
 
 CASE(test_kinds_of_files)
 {
+    write_text("ds.json", "{\"fp16\": {}, \"train_batch_size\": 8}\n");
+    write_text("tt.toml", "[model]\nname = \"llama3\"\n");
+    write_text("config.json", "{\"architectures\": 1, \"model_type\": \"llama\"}\n");
+    expect("train ds.json", 2, "; lockstep convert deepspeed ds.json makes one of it");
+    expect("train tt.toml", 2, "; lockstep convert torchtitan tt.toml makes one of it");
+    expect("train config.json", 2, "; a model's folder is given as model.from=FOLDER");
+    expect("train .", 2, "; a model's folder is given as model.from=.");
+    expect("data prepare --input run.yaml --output x --tokenizer byte --validation 10%", 2,
+           "--validation = 10%: expected a number: 10% is 0.1");
+    expect("data prepare --input run.yaml --output x/ --tokenizer byte", 2,
+           "data prepare: output \"x/\": a folder");
     expect("plot run --output x.png", 2, "--output = x.png: expected a name that ends in .svg");
     expect("report run --output x.pdf", 2, "--output = x.pdf: expected a name that ends in .html");
     expect("layout run.yaml --svg x.html", 2, "--svg = x.html: expected a name that ends in .svg");
