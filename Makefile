@@ -511,9 +511,10 @@ $(BUILD)/lockstep-uninstalled.pc: always
 	@mkdir -p $(@D)
 	$(call pc_write,$(call escaped,$(abspath $(BUILD))),$(call escaped,$(CURDIR)/include),$@)
 
+COMPLETIONS = $(PREFIX)/share/bash-completion/completions
 install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig \
-		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(COMPLETIONS)
 	install -m 755 $(BUILD)/lockstep $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/liblockstep.a $(DESTDIR)$(LIBDIR)/
 	install -m 755 $(BUILD)/$(SONAME) $(DESTDIR)$(LIBDIR)/
@@ -521,13 +522,14 @@ install: all man
 	cd include && find lockstep -name '*.h' -exec install -D -m 644 {} \
 		$(DESTDIR)$(PREFIX)/include/{} \;
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 cmd/completion.bash $(DESTDIR)$(COMPLETIONS)/lockstep
 	$(call pc_write,$(LIBDIR),$(PREFIX)/include,$(DESTDIR)$(LIBDIR)/pkgconfig/lockstep.pc)
 # The system's linker reads its folders from a list, which it has to make anew.
 	$(if $(DESTDIR),,$(if $(filter $(SEARCHED),$(LIBDIR)),ldconfig))
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/lockstep $(DESTDIR)$(LIBDIR)/liblockstep.* \
 		$(DESTDIR)$(LIBDIR)/pkgconfig/lockstep.pc $(DESTDIR)$(PREFIX)/include/lockstep \
-		$(DESTDIR)$(PREFIX)/share/man/man1/lockstep*.1
+		$(DESTDIR)$(PREFIX)/share/man/man1/lockstep*.1 $(DESTDIR)$(COMPLETIONS)/lockstep
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-fuzz $(BUILD)-coverage dist

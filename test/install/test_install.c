@@ -79,6 +79,7 @@ CASE_WITH(test_a_program_links_with_another_prefix, scratch_setup, scratch_teard
                   "ldd \"$scratch/program\" > \"$scratch/libs\"\n"
                   "without liblockstep \"$scratch/libs\"\n"
                   "(cd / && \"$scratch/prefix/bin/lockstep\" --version)\n"
+                  "test -s \"$scratch/prefix/share/bash-completion/completions/lockstep\"\n"
                   "make uninstall PREFIX=\"$scratch/prefix\"\n"
                   "test -z \"$(find \"$scratch/prefix\" -not -type d)\"");
 }
@@ -96,6 +97,32 @@ CASE_WITH(test_a_staged_installation, scratch_setup, scratch_teardown)
                   "without -r \"$scratch\" \"$scratch\"/stage/usr/lib/pkgconfig\n"
                   "PKG_CONFIG_PATH=\"$scratch\"/stage/usr/lib/pkgconfig pkg-config --libs lockstep"
                   " > \"$scratch/libs\"\nwithout rpath \"$scratch/libs\"");
+}
+
+/* What the tab key offers in bash: pages, their options, keys, and else names of files. */
+CASE_WITH(test_words_are_completed, scratch_setup, scratch_teardown)
+{
+    static const char *const cases[][2] = {
+        {"tr", "train"},
+        {"data pre", "prepare"},
+        {"data prepare --pai", "--pairs"},
+        {"plan --acc", "--accelerators"},
+        {"train x.yaml optim.w", "optim.weight_decay= optim.warmup_steps="},
+        {"help ev", "eval"},
+        {"train data.train = ru", ""},
+        {"nosuch x", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char lines[1024];
+        snprintf(lines, sizeof lines,
+                 "cat > \"$scratch/try\" <<'END'\nsource cmd/completion.bash\ncompopt() { :; }\n"
+                 "COMP_WORDS=(lockstep %s)\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n"
+                 "_lockstep \"$1\"\n[ \"${COMPREPLY[*]}\" = '%s' ] || "
+                 "{ echo \"${COMPREPLY[*]}\"; exit 1; }\nEND\n"
+                 "bash \"$scratch/try\" \"$build/lockstep\"",
+                 cases[i][0], cases[i][1]);
+        shell(*state, lines);
+    }
 }
 
 /* A sanitizer's run time would have to be linked first. */
