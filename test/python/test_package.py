@@ -1,5 +1,6 @@
 """The package itself: what importing costs, that all public names are documented and typed."""
 
+import ctypes
 import importlib
 import inspect
 import json
@@ -8,10 +9,12 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import lockstep
+from lockstep import _lib
 from conftest import ALL
 
 PACKAGE = pathlib.Path(lockstep.__file__).parent
@@ -119,6 +122,23 @@ def clean():
     """mypy takes PYTHONPATH for packages that are installed, which it does not check."""
     return {name: value for name, value in os.environ.items()
             if name not in ("PYTHONPATH", "LD_PRELOAD")}
+
+
+def test_other_threads_run_while_a_call_lasts(tmp_path):
+    """The library waits in a call for what another thread of Python writes; and no function of it
+    keeps the interpreter's lock, as those of ctypes.pythonapi do."""
+    pipe, text = tmp_path / "pipe", "one and two. " * 99
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(text,))
+    writer.start()
+    wrote = lockstep.data.prepare(pipe, tmp_path / "read", validation=0)
+    writer.join()
+    assert wrote.train.tokens == len(text) + 1
+    called = [function for function in vars(_lib.library()).values()
+              if isinstance(function, ctypes._CFuncPtr)]
+    assert len(called) > 10
+    keeps = ctypes.pythonapi.PyErr_CheckSignals._flags_ ^ called[0]._flags_
+    assert keeps and not any(function._flags_ & keeps for function in called)
 
 
 def test_a_library_that_is_not_there_says_where_it_was_looked_for():

@@ -61,11 +61,16 @@ def test_a_process_that_leaves_is_told_to_the_others(recipe, tmp_path, begin, en
 
 
 def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
-    """Of a run in a layout, and of one whose rollouts have a layout of their own."""
+    """Of a run in a layout, and of one whose rollouts have a layout of their own. A process has its
+    own rows of a tensor, and all get the whole."""
     script = ("import lockstep as ls, json\n"
               "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
               "    losses = [m.loss for m in run]\n"
-              "    weights = run.params['h.0.attn.q.weight'].numpy()\n"
+              "    tensor = run.params['h.0.attn.q.weight']\n"
+              "    weights, own = tensor.numpy(), tensor.local()\n"
+              "    assert tensor.placement.startswith('Shard(0) on tp') and own.shape == (16, 32)\n"
+              "    assert (own == weights[16 * run.rank:][:16]).all() and (weights[:16] != weights[16:]).all()\n"
+              "    assert (tensor.full() == weights).all()\n"
               "    told = [losses, run.hash(), list(weights.shape)]\n"
               "    tensors = run.state_dict()\n"
               "    run.load_state_dict({name: 2 * one for name, one in tensors.items()})\n"

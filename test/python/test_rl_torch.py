@@ -92,6 +92,23 @@ def test_tensors_of_any_kind_are_arguments_or_named(tmp_path):
                     max_tokens=4, ends=[]).step()
 
 
+def test_torch_shares_the_memory_of_tensors(tmp_path):
+    """bf16 too, which numpy lacks: frozen weights are kept in it."""
+    keys = {**KEYS, "model.arch": "gpt2", "model.layers": 1, "model.channels": 32, "model.heads": 4,
+            "model.context": 12, "model.vocab": VOCABULARY, "train.out": tmp_path / "run"}
+    with ls.Run({**keys, "lora.rank": 2, "numerics.precision": "bf16"}, progress=False) as run:
+        frozen = run.params["h.0.attn.q.weight"]
+        theirs = torch.from_dlpack(frozen)
+        assert theirs.dtype == torch.bfloat16 and theirs.shape == (32, 32)
+        np.testing.assert_array_equal(theirs.float().numpy(), np.asarray(frozen))
+    with ls.Run(keys, {"train.out": tmp_path / "other"}, progress=False) as run:
+        tensor, before = run.params["h.0.attn.q.weight"], run.hash()
+        theirs = torch.from_dlpack(tensor)
+        assert theirs.data_ptr() == tensor.numpy().ctypes.data
+        theirs[3, 4] += 1
+        assert tensor[3, 4] == theirs[3, 4].item() and run.hash() != before
+
+
 def test_entropy_is_that_of_torch(tmp_path):
     model = model_make(4)
     model.save_pretrained(tmp_path / "model")

@@ -685,6 +685,18 @@ def test_wrong_keys_are_named(recipe):
         ls.Run("nowhere.yaml")
 
 
+def test_an_error_has_its_key_file_and_line(tmp_path):
+    (tmp_path / "cfg.yaml").write_text("train:\n  steps: 3\noptim:\n  lrr: 1\n")
+    with pytest.raises(ls.ConfigError, match="did you mean .*lr") as caught:
+        ls.Run(tmp_path / "cfg.yaml", progress=False)
+    error = caught.value
+    assert (error.key, error.file, error.line) == ("optim.lrr", str(tmp_path / "cfg.yaml"), 4)
+    with pytest.raises(ls.ConfigError) as caught:
+        ls.Run({"optim.lrr": 1}, progress=False)
+    error = caught.value
+    assert (error.key, error.file, error.line) == ("optim.lrr", None, None)
+
+
 def test_two_runs_live_beside_each_other(recipe, tmp_path):
     one = hashes(recipe, {"train.out": str(tmp_path / "alone")})
     a = ls.Run(recipe, {"train.out": str(tmp_path / "a")}, progress=False)
