@@ -256,6 +256,7 @@ $(BUILD)/test/train/test_trace_times: private LDFLAGS_BASE += $(call wrap,ls_now
 $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash replay_new)
 # This one flips a bit of what a rank holds.
 $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_trainer_new replay_due ls_trainer_step)
+$(BUILD)/test/train/test_data_supply: private LDFLAGS_BASE += $(call wrap,ls_loader_prefetch)
 # This one counts what a trainer sent.
 $(BUILD)/test/train/test_workers: private LDFLAGS_BASE += $(call wrap,ls_trainer_free)
 # This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up

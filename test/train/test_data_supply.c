@@ -1,8 +1,10 @@
-/* What the log says of data from elsewhere that comes too slowly: of reports whose seconds are
- * given, so that no clock is asked. */
+/* Data from elsewhere: which samples a trainer asks for ahead of their step, and what the log says
+ * of data that comes too slowly, of reports whose seconds are given, so that no clock is asked. */
+#include "../support/config_words.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/data_supply.h"
 
@@ -50,6 +52,58 @@ static struct ls_token_store *open_store(const char *spec)
     assert_ok(ls_token_store_open(spec, &store, &error), error);
     return store;
 }
+
+/* ---- ahead of use ---------------------------------------------------------------------------- */
+
+enum { RANKS = 2, STEPS = 6, BATCH = 4, AHEAD = 4, ASKED_MAX = 64 };
+
+/* How often each sample of the run was asked for, of all ranks. */
+static _Atomic int asked[ASKED_MAX];
+
+WRAPPED(ls_loader_prefetch);
+void __wrap_ls_loader_prefetch(struct ls_loader *loader, const struct ls_sample_run *runs,
+                               int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t k = runs[i].first; k < runs[i].first + runs[i].count; k++) {
+            assert_in_range(k, 0, ASKED_MAX - 1);
+            asked[k]++;
+        }
+    __real_ls_loader_prefetch(loader, runs, count);
+}
+
+static int steps_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    int status = ls_trainer_new(user, world, NULL, &t, error);
+    for (int step = 1; step <= STEPS && !status; step++) {
+        status = ls_trainer_step(t, &report, error);
+        status = ls_comm_agree(world, status, error);
+        for (int k = 0; k < ASKED_MAX && !status; k++) /* the loader takes the first batch itself */
+            if (asked[k] != (k >= BATCH && k < (step + AHEAD) * BATCH))
+                status = ls_error_set(error, LS_EDATA, "behind step %d: sample %d asked %d times",
+                                      step, k, (int)asked[k]);
+        status = ls_comm_agree(world, status, error);
+    }
+    ls_trainer_free(t);
+    return status;
+}
+
+/* In each step the samples of the four behind it are on their way, each asked for once, by one of
+ * the ranks. */
+CASE(test_four_steps_are_asked_for_ahead)
+{
+    struct ls_error error = {0};
+    struct ls_config config = config_of_words(
+        "model.layers=1 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
+        "batch.global=%d parallel.threads=1 numerics.arithmetic=fma parallel.dp=%d train.steps=%d "
+        "data.train=u16:%s/tokens.bin train.out=%s/run",
+        BATCH, RANKS, STEPS, (char *)*state, (char *)*state);
+    assert_ok(ls_world_run(RANKS, steps_body, &config, &error), error);
+}
+
+/* ---- too slowly ------------------------------------------------------------------------------ */
 
 CASE(test_a_step_that_waits_for_a_server_is_told)
 {
