@@ -50,6 +50,33 @@ CASE(test_shows_every_part)
     assert_null(strstr(output, "parallel.pp=2")); /* pinned */
 }
 
+/* By how many percent the step of that line is longer than before the change. */
+static double change_of(const char *output, const char *line)
+{
+    double step, change;
+    char unit[8];
+    const char *at = strstr(output, line);
+    if (!at || sscanf(at + strlen(line), "%lf %7s a step, %lf %%", &step, unit, &change) != 3)
+        fail_msg("no \"%s\" in %s", line, output);
+    return change;
+}
+
+/* A search that is cut short knows of the layout that was the best before the change. */
+CASE(test_what_is_best_then_is_no_worse)
+{
+    static const char *const changes[] = {"accelerator.peak.bf16=5PFLOP/s", "link.intra=10Gbps",
+                                          "link.inter=1Gbps"};
+    static char output[PROGRAM_OUTPUT_BYTES];
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        char arguments[1024];
+        snprintf(arguments, sizeof arguments, SMALL "--forecasts 2 --what-if %s", changes[i]);
+        assert_int_equal(program_run("", arguments, output), 0);
+        double same = change_of(output, "the same layout: ");
+        if (change_of(output, "the best then:   ") > same)
+            fail_msg("%s: %s", changes[i], output);
+    }
+}
+
 /* How far the second is behind the first is said in what the goal makes small. */
 CASE(test_goals)
 {
