@@ -104,8 +104,8 @@ static bool memory_pinned(const struct ls_config *config, const char *key)
     return strncmp(key, "memory.", 7) == 0;
 }
 
-/* Against every layout of the space: none is better than the search's best, and no kind is missing
- * in its list. */
+/* Against every layout of the space: none is better than the search's best, no kind is missing in
+ * its list, and nothing waits for less than no time. */
 static void lists_compare(int i, enum ls_goal goal, const struct ls_search *search,
                           const struct ls_search *all)
 {
@@ -118,6 +118,8 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
             fail_msg("case %d, %s, place %d: the search has %g (%s), but %s takes %g", i,
                      ls_word_of(ls_goals, goal), at + 1, value, search->plans[at].keys,
                      all->plans[at].keys, least);
+        for (int account = 0; account < LS_ACCOUNTS; account++)
+            assert_true(search->plans[at].forecast.exposed_s[account] >= 0);
         for (int other = 0; other < at; other++)
             assert_true(search->plans[at].kind != search->plans[other].kind);
     }
