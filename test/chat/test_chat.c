@@ -227,6 +227,10 @@ CASE(test_generations)
         {"{% macro f(x) %}<{{ x }}>{% endmacro %}{% generation %}{{ f(1) }}{% endgeneration %}\n",
          "[<1>]|"},
         {"a{% generation %}{% endgeneration %}{% generation %}b{% endgeneration %}", "a[b]|"},
+        /* What is behind the last answer's message is left out. */
+        {"{% for m in messages %}{% if m.role == 'user' %}{{ m.content }};{% else %}"
+         "{% generation %}{{ m.content }}{% endgeneration %}.{% endif %}{% endfor %}",
+         "a;[b].c;[d].|"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
@@ -432,6 +436,8 @@ CASE(test_arithmetic)
         {"{{ [range(3)]|tojson }}", "has no text: expected |list behind it"},
         {"{{ [0] + range(3) }}", "+ cannot be used between two values"},
         {"{{ {'a': 1} in {'b': 2} }}", "a mapping cannot be a key"},
+        {"{{ nope.strip() }}", "nope is undefined, so it has no strip()"},
+        {"{{ messages[9].content.strip() }}", "an element behind the last is undefined: expected"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_print(cases[i][0], CONVERSATION, LS_OK, cases[i][1]);

@@ -567,6 +567,13 @@ CASE(test_optimizers_and_schedules)
     expect(LS_CONVERT_MEGATRON,
            "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 --muon-nesterov",
            &strict, "name: muon ", "muon_scale: match_rms_adamw", "nesterov: true", NULL);
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"train_batch_size\": 8, \"scheduler\": {\"type\": \"WarmupDecayLR\","
+           " \"params\": {\"warmup_num_steps\": 5, \"warmup_type\": \"linear\"}}}",
+           &strict, "warmup_steps: 5 ", "schedule: linear ", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--attention-dropout 0 --tensor-model-parallel-size 1 --sequence-parallel", &strict,
+           "--sequence-parallel (line 1): without effect at a tensor-parallel size of 1", NULL);
     expect(LS_CONVERT_MEGATRON, "--attention-dropout 0 --optimizer lion", &strict, "beta1: 0.95 ",
            NULL);
     expect(LS_CONVERT_MEGATRON, "--attention-dropout 0 --optimizer SGD", &strict, "name: sgd ",
