@@ -127,6 +127,14 @@ CASE_WITH(test_cost_is_listed, scratch_setup, scratch_teardown)
     }
 }
 
+/* The whole of a training in units that people read, however long or short it is. */
+CASE(test_units_for_people)
+{
+    program_expect(SMALL "--forecasts 1 --tokens 5000T", 0, " years, $ ");
+    program_expect(SMALL "--forecasts 1 --tokens 5000T", 0, "GWh; ");
+    program_expect(SMALL "--forecasts 1 --tokens 1M", 0, " Wh; less than 0.001 failures");
+}
+
 /* What is written is a configuration, and its layout is the one that was planned. */
 CASE_WITH(test_writes_and_draws, scratch_setup, scratch_teardown)
 {

@@ -419,6 +419,7 @@ static const struct {
     {"smollm3_tiny", "no_rope_layers", "[0, 1, 1, 1]", "no_rope_layers|model.rope_layers"},
     {"smollm3_tiny", "no_rope_layers", "7", "no_rope_layers = 7"},
     {"smollm3_tiny", "use_sliding_window", "true", "use_sliding_window = true"},
+    {"qwen2_tiny", "use_sliding_window", "true", "use_sliding_window = true"},
     {"gemma3_tiny", "use_bidirectional_attention", "true", "use_bidirectional_attention = true"},
     {"gemma3_tiny", "final_logit_softcapping", "30.0", "final_logit_softcapping = 30"},
     {"gemma3_tiny", "rope_parameters", "{\"rope_type\": \"default\"}",
