@@ -101,7 +101,8 @@ static int file_add(const struct ls_trainer *t, const struct change *change, str
     some_write(file, "renewed", change->renewed, workers);
     status = ls_jsonl_end(file, error);
     int closed = ls_jsonl_close(file, status ? NULL : error);
-    return status ? status : closed;
+    status = status ? status : closed;
+    return status ? status : workers_record_sync(t, LS_MEMBERS_FILE, error);
 }
 
 /* ---- who asks -------------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 #include <lockstep/base/file.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -114,20 +113,6 @@ static int log_write(const struct ls_trainer *t, const struct logs *logs, int64_
     return status || !other ? status : log_copy(before, taken, *log, error);
 }
 
-/* A checkpoint that a power cut leaves needs what came before it. */
-static int log_sync(const char *run, struct ls_error *error)
-{
-    char path[PATH_MAX];
-    int status = ls_path_join(path, run, "arrivals", error);
-    if (status)
-        return status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), failure = fd < 0 || fdatasync(fd) ? errno : 0;
-    if (fd >= 0)
-        close(fd);
-    return failure ? ls_error_errno(error, failure, "%s: cannot make durable (fdatasync)", path)
-                   : ls_directory_sync(run, NULL, error);
-}
-
 int server_log_open(struct ls_trainer *t, int64_t event, const char *run,
                     struct ls_arrivals **before, struct ls_error *error)
 {
@@ -151,7 +136,7 @@ int server_log_open(struct ls_trainer *t, int64_t event, const char *run,
         status = log_write(t, &logs, event, *before, ls_arrivals_end(*before), &log, error);
         int closed = ls_arrival_log_close(log, status ? NULL : error);
         status = status ? status : closed;
-        status = status ? status : log_sync(t->config.train.out, error);
+        status = status ? status : workers_record_sync(t, "arrivals", error);
     }
     status = ls_comm_agree(t->whole, status, error);
     if (status)
@@ -162,5 +147,5 @@ int server_log_open(struct ls_trainer *t, int64_t event, const char *run,
 int server_log_sync(const struct ls_trainer *t, struct ls_error *error)
 {
     const struct server *server = t->workers->server;
-    return server && server->log ? log_sync(t->config.train.out, error) : LS_OK;
+    return server && server->log ? workers_record_sync(t, "arrivals", error) : LS_OK;
 }

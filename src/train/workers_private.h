@@ -213,6 +213,9 @@ int unit_folder(struct ls_trainer *t, struct ls_state *unit, const char *run, in
 /* Collective over t->world. The same for a checkpoint of the k-th worker of this group, in the
  * folder of this run. */
 int unit_saves(struct ls_trainer *t, int k, struct ls_error *error);
+/* Local. What was appended to that file of the run is on the disk: a checkpoint that a power cut
+ * leaves is worth nothing without the records that came before it. */
+int workers_record_sync(const struct ls_trainer *t, const char *name, struct ls_error *error);
 /* Collective over t->whole, once the workers' files of a checkpoint of that step are written.
  * status: what came of those of this group. The global parameters' follow, by `save`, which the
  * ranks of the owner call with what came of all: it returns a status that it is given. Then older

@@ -7,6 +7,8 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/state/unit_snapshots.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +206,19 @@ int unit_saves(struct ls_trainer *t, int k, struct ls_error *error)
     int status = folder_set(t, &t->units[k], t->config.train.out, index_of(t, k), error);
     status = ls_comm_agree(t->world, status, error);
     return status ? status : folder_own(t, &t->units[k], false, error);
+}
+
+int workers_record_sync(const struct ls_trainer *t, const char *name, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    int status = ls_path_join(path, t->config.train.out, name, error);
+    if (status)
+        return status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), failure = fd < 0 || fdatasync(fd) ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return failure ? ls_error_errno(error, failure, "%s: cannot make durable (fdatasync)", path)
+                   : ls_directory_sync(t->config.train.out, NULL, error);
 }
 
 int units_saved(struct ls_trainer *t, int64_t step, int status, units_outer_save *save,

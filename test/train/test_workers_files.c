@@ -3,9 +3,11 @@
  * whole, says so, and ends with the bits of one that nothing disturbed. */
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "tokens.h"
 #include "workers_run.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
 
 #include <stdio.h>
@@ -264,6 +266,18 @@ static void text_write(const char *name, const char *text)
     scratch_write(scratch_path(directory, name), text, strlen(text));
 }
 
+static int durable; /* how often RUN/members was made so */
+WRAPPED(fdatasync);
+int __wrap_fdatasync(int file)
+{
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    durable += ls_path_ends(path, "/members");
+    return __real_fdatasync(file);
+}
+
 /* What was asked for while a run trained is all that another one needs to do the same, in another
  * layout; so does the run itself, when it goes on. */
 CASE(test_members_of_a_run_are_followed)
@@ -283,6 +297,7 @@ CASE(test_members_of_a_run_are_followed)
         assert_int_not_equal(access(scratch_path(directory, "run/members.wanted"), F_OK), 0);
     }
     assert_non_null(strstr(part.said, "\"9\" names no workers"));
+    assert_int_equal(durable, 2); /* before a checkpoint that goes on from there */
     said = scratch_read(scratch_path(directory, "run/members"), NULL);
     assert_string_equal(said, "{\"outer_step\": 1, \"workers\": \"0-2\"}\n"
                               "{\"outer_step\": 2, \"workers\": \"1,3\"}\n");
