@@ -21,23 +21,24 @@ struct holder {
     char host[HOST_BYTES], since[SINCE_BYTES];
 };
 
-/* The process's start in clock ticks since boot (proc(5), field 22 of stat); 0: there is none. */
-static unsigned long long process_start(long pid)
+struct ls_process ls_process_look(long pid)
 {
     char path[64], text[1024];
-    unsigned long long started = 0;
+    struct ls_process found = {0};
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    if (!ls_file_head(path, text, sizeof text))
-        return 0;
-    char *after = strrchr(text, ')'); /* the name before it may hold anything */
-    if (after && (!strncmp(after, ") Z", 3) || !strncmp(after, ") X", 3)))
-        return 0; /* it has ended, and nobody has asked how */
-    if (after)
+    char *after = ls_file_head(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+    if (after) /* the name before it may hold anything */
         sscanf(after + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-               "%*d %*d %llu",
-               &started);
-    return started;
+               " %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &found.state, &found.parent, &found.started);
+    return found;
+}
+
+/* 0: there is none, or it has ended, and nobody has asked how. */
+static unsigned long long process_start(long pid)
+{
+    const struct ls_process found = ls_process_look(pid);
+    return found.state == 'Z' || found.state == 'X' ? 0 : found.started;
 }
 
 static void holder_self(struct holder *holder)

@@ -1,7 +1,7 @@
 /* Writing and reading of flight records, and what is told of a rank that is late. */
 #include "comm/inquire.h"
 
-#include <lockstep/base/file.h>
+#include <lockstep/base/lock.h>
 #include <lockstep/base/words.h>
 
 #include <math.h>
@@ -164,12 +164,9 @@ static struct entry_text entry_text(const struct flight_entry *entry)
 /* What the system says of a process of this machine. */
 static enum flight_process process_of(int pid)
 {
-    char path[40], stat[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (!ls_file_head(path, stat, sizeof stat))
+    char state = ls_process_look(pid).state;
+    if (!state)
         return access("/proc/self/stat", R_OK) == 0 ? FLIGHT_ENDED : FLIGHT_RUNS;
-    const char *name_end = strrchr(stat, ')'); /* "pid (name) S ..." */
-    char state = name_end && name_end[1] == ' ' ? name_end[2] : 'R';
     if (state == 'T' || state == 't')
         return FLIGHT_STOPPED;
     return state == 'Z' || state == 'X' ? FLIGHT_ENDED : FLIGHT_RUNS;

@@ -1,6 +1,8 @@
 /* Processes that the launcher starts, and those that they leave behind. */
 #include "launch/launch_private.h"
 
+#include <lockstep/base/lock.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -130,33 +132,16 @@ void process_guard(pid_t child, double patience_s)
         close(pidfd);
 }
 
-/* The parent of a process, and its state; 0 if it is gone. */
-static pid_t parent_of(const char *pid, char *state)
-{
-    char path[300], text[512];
-    long parent = 0;
-    snprintf(path, sizeof path, "/proc/%s/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[length > 0 ? length : 0] = '\0';
-    char *after = strrchr(text, ')');
-    if (after)
-        sscanf(after + 1, " %c %ld", state, &parent);
-    return (pid_t)parent;
-}
-
 bool process_children_are(pid_t parent, const char *states)
 {
     int count = 0, others = 0;
     DIR *proc = opendir("/proc");
     for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        char state = '?';
-        if (atoi(entry->d_name) <= 0 || parent_of(entry->d_name, &state) != parent)
+        const struct ls_process child = ls_process_look(atol(entry->d_name));
+        if (child.parent != parent)
             continue;
         count++;
-        others += !strchr(states, state);
+        others += !strchr(states, child.state);
     }
     if (proc)
         closedir(proc);
@@ -165,15 +150,12 @@ bool process_children_are(pid_t parent, const char *states)
 
 bool process_is_stopped(pid_t pid)
 {
-    char name[32], state = '?';
-    snprintf(name, sizeof name, "%ld", (long)pid);
-    parent_of(name, &state);
+    char state = ls_process_look(pid).state;
     return state == 'T' || state == 't';
 }
 
 int process_sweep(void)
 {
-    char state;
     double until_s = ls_now_s() + SWEEP_S;
     pid_t self = getpid(), got = 0;
     int left = 0;
@@ -181,7 +163,7 @@ int process_sweep(void)
         DIR *proc = opendir("/proc");
         left = 0;
         for (struct dirent *entry; proc && (entry = readdir(proc));)
-            if (atoi(entry->d_name) > 0 && parent_of(entry->d_name, &state) == self)
+            if (ls_process_look(atol(entry->d_name)).parent == self)
                 left += kill((pid_t)atoi(entry->d_name), SIGKILL) == 0;
         if (proc)
             closedir(proc);

@@ -54,5 +54,14 @@ bool ls_lock_in_place(const struct ls_lock *lock, char *now);
  * nothing if the lock is not held. */
 void ls_lock_release(struct ls_lock *lock);
 
+/* What proc(5) says of a process of this machine; zeros if there is none. */
+struct ls_process {
+    char state; /* Z or X: it has ended */
+    long parent;
+    unsigned long long
+        started; /* clock ticks since boot: tells it from a later one of its number */
+};
+struct ls_process ls_process_look(long pid);
+
 LS_C_END
 #endif
