@@ -87,13 +87,10 @@ void events_data_see(const struct ls_trainer *trainer, char (*seen)[33],
 /* ---- the others ------------------------------------------------------------------------------ */
 
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
-                const struct ls_run_plan *plan, bool resumed, struct ls_error *error)
+                const char *digest, const struct ls_run_plan *plan, bool resumed,
+                struct ls_error *error)
 {
-    char text[1024], fingerprint[256], digest[33];
-    bool has_data = trainer->data.count > 0;
-    int status = has_data ? ls_training_data_digest(&trainer->data, digest, error) : LS_OK;
-    if (status)
-        return status;
+    char text[1024], fingerprint[256];
     events->metrics = metrics;
     events->step = ls_trainer_steps(trainer);
     ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
@@ -108,7 +105,7 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     ls_jsonl_string(m, "fingerprint", fingerprint);
     if (*trainer->peak_of)
         ls_jsonl_string(m, "peak_of", trainer->peak_of);
-    if (has_data)
+    if (*digest)
         ls_jsonl_string(m, "data", digest);
     for (int i = 0; trainer->data.count > 1 && i < trainer->data.count; i++) {
         char key[LS_CONFIG_TEXT_BYTES + 8];
@@ -119,7 +116,7 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
     if (plan)
         ls_jsonl_double(m, "plan_step_s", plan->step_s);
-    status = ls_jsonl_end(m, error);
+    int status = ls_jsonl_end(m, error);
     for (int i = 0; i < events->early_count && !status; i++)
         status = warning_record(events, events->early[i], error);
     return status;

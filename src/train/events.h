@@ -25,9 +25,11 @@ void events_init(struct events *events, const struct ls_log *caller);
 int events_outer(struct events *events, const struct ls_outer_report *outer,
                  struct ls_error *error);
 /* The file is open and holds the steps up to `step`: "start" or "resume", with the
- * layout, the machine and the plan (NULL: there is none); then the warnings from before. */
+ * layout, the machine, the data's digest ("": none are read) and the plan (NULL: there is none);
+ * then the warnings from before. */
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
-                const struct ls_run_plan *plan, bool resumed, struct ls_error *error);
+                const char *digest, const struct ls_run_plan *plan, bool resumed,
+                struct ls_error *error);
 /* seen[sources] = what the record, of an earlier start, says of the data, where it does ("" at
  * first). */
 void events_data_see(const struct ls_trainer *trainer, char (*seen)[33],

@@ -465,6 +465,7 @@ static int writer_open(struct ls_running *run, bool resumed, struct ls_error *er
 static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *error)
 {
     struct ls_params whole;
+    char digest[33] = "";
     int status = plan_open(run, error);
     if (!status && resumed && !run->config->data.changed)
         status = ls_training_data_check(
@@ -472,10 +473,12 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
             "Put back what the run began with, or give data.changed=true, which reads samples "
             "again or leaves some out",
             error);
+    if (!status && run->trainer->data.count > 0) /* a failure here is one of the data */
+        status = ls_training_data_digest(&run->trainer->data, digest, error);
     if (!status)
         status =
             records_judge(&run->records,
-                          events_open(&run->events, run->records.metrics, run->trainer,
+                          events_open(&run->events, run->records.metrics, run->trainer, digest,
                                       run->drift.planned ? &run->drift.plan : NULL, resumed, error),
                           error);
     if (!status && run->trainer->state->saved_step >= 0) /* an earlier start left it uncopied? */

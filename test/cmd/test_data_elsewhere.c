@@ -182,6 +182,25 @@ CASE(test_a_stop_while_a_server_stalls)
     expect_stopped("stalled", keys, SIGINT);
 }
 
+/* Whatever is refused while a run begins, it ends: it does not train without the data's digest, as
+ * if its records could not be written. */
+CASE(test_data_that_cannot_be_read_end_a_run)
+{
+    char line[1024];
+    snprintf(line, sizeof line,
+             "rm -rf refused; $L train $C train.out=refused train.steps=1 data.train=%s",
+             s3_server_url(server, "data/corpus_train"));
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect(line, 0, "hash");
+    int requests = s3_server_requests(server);
+    for (int request = 1; request < requests; request++) {
+        s3_server_fail(server, S3_REFUSE, request, true);
+        expect(line, ls_exit_code(LS_EIO), "HTTP 403");
+        assert_null(strstr(output, "without records"));
+    }
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
 /* The same while the stores are opened: the list of a bucket, a store's tokenizer, its index. */
 CASE(test_a_stop_while_stores_are_opened)
 {
