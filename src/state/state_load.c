@@ -173,13 +173,14 @@ static void slice_runs(const struct ls_state *state, const struct ls_dtensor_spe
     ls_runs_next(runs, run);
 }
 
-/* Goes ahead of what is loaded, array by array: the disk reads while the ranks compute. */
-static void expect_next(struct taking *t, struct ls_checkpoint *checkpoint)
+/* Goes ahead of what is loaded, array by array: the disk reads while the ranks compute. now: bytes
+ * that are loaded next, behind which it goes, however large they are. */
+static void expect_next(struct taking *t, struct ls_checkpoint *checkpoint, int64_t now)
 {
     enum { AHEAD_BYTES = 64 << 20 };
     const struct ls_state *state = t->state;
     int arrays = ls_optimizer_states_most(&state->optimizer.config);
-    while (t->ahead_bytes < AHEAD_BYTES && t->ahead_array < arrays) {
+    while (t->ahead_bytes - now < AHEAD_BYTES && t->ahead_array < arrays) {
         const struct ls_stored_tensor *tensor;
         struct ls_dtensor_spec spec;
         struct ls_runs runs;
@@ -222,7 +223,7 @@ static int array_load(struct taking *t, struct ls_checkpoint *checkpoint, int ar
         status = slice_find(state, checkpoint, array, i, &loading.tensor, &spec, error);
         if (status)
             return status;
-        expect_next(t, checkpoint);
+        expect_next(t, checkpoint, slice_bytes(state, array, i));
         slice_runs(state, &spec, &loading.runs, &loading.run);
         status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_WRITES,
                                       piece_load, &loading, error);

@@ -305,6 +305,8 @@ static _Thread_local struct {
     int count;
 } ahead; /* tensors that this rank has expected */
 static atomic_int surprises;
+static int large_behind; /* tensors ahead of the first large one when that is read */
+static int64_t large_bytes;
 static bool blind; /* the twin expects nothing */
 
 static bool is_ahead(const struct ls_stored_tensor *tensor)
@@ -332,6 +334,11 @@ int __wrap_ls_checkpoint_take(struct ls_checkpoint *checkpoint,
                               struct ls_error *error)
 {
     surprises += !is_ahead(tensor);
+    if (large_bytes && count * (int64_t)sizeof(float) >= large_bytes) {
+        large_bytes = 0;
+        for (int i = 0; i < ahead.count; i++)
+            large_behind = ahead.list[i] == tensor ? ahead.count - i - 1 : large_behind;
+    }
     return __real_ls_checkpoint_take(checkpoint, tensor, first, count, values, arrived, user,
                                      error);
 }
@@ -347,6 +354,27 @@ CASE_WITH(test_the_disk_is_asked_in_advance, data_setup, scratch_teardown)
         surprises = 0;
         check_resume(*state, "run", keys, save.hash);
         assert_int_equal(surprises > 0, twin);
+    }
+    blind = false;
+}
+
+/* While a tensor is read that is larger than what is asked for in advance, the disk has the next
+ * ones to read. */
+CASE_WITH(test_the_disk_is_asked_beyond_a_large_tensor, data_setup, scratch_teardown)
+{
+    const keys_t keys = {"model.vocab_multiple=65536", "model.channels=288"};
+    if (!check_all())
+        return;
+    struct task save = {.config = config_make(*state, "run", "fp32", keys), .act = act_save};
+    task_run(&save, "save");
+    for (int twin = 0; twin < 2; twin++) {
+        blind = twin;
+        large_behind = 0;
+        large_bytes = 64 << 20;
+        memset(&ahead, 0, sizeof ahead);
+        check_resume(*state, "run", keys, save.hash);
+        assert_int_equal(large_bytes, 0);
+        assert_int_equal(large_behind > 0, !twin);
     }
     blind = false;
 }
