@@ -217,6 +217,8 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
         code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
     status->state = code ? LS_RUN_KILLED : state_of(run, &reading);
     bool begins = status->state == LS_RUN_STARTING && !has(run, "metrics.jsonl");
+    if (!code && !begins && !has(run, "config.yaml"))
+        code = ls_error_set(error, LS_EIO, "%s is no run's folder: it has no config.yaml", run);
     if (!code && !begins)
         code = ls_kept_read(run, &config, &tokenizer, error);
     ls_tokenizer_free(tokenizer);

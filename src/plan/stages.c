@@ -149,10 +149,10 @@ int plan_stages(const struct ls_layout_keys *keys, const struct ls_schedule *fil
     layout->stages = pp * layout->chunks;
     if (layout->stages > layers)
         return plan_refuse(error, "parallel.pp", pp,
-                           "%ld stages (%ld chunks a rank) need a layer each, and the model has "
-                           "%ld: embedding, %ld blocks and head",
-                           (long)layout->stages, (long)layout->chunks, (long)layers,
-                           (long)layout->model.layers);
+                           "%ld stages (%s a rank) need a layer each, and the model has %ld: "
+                           "embedding, %s and head",
+                           (long)layout->stages, ls_counted(layout->chunks, "chunk").text,
+                           (long)layers, ls_counted(layout->model.layers, "block").text);
     place_stages(file, layout);
     return LS_OK;
 }

@@ -126,6 +126,9 @@ CASE(test_kinds_of_files)
            "--validation = 10%: expected a number: 10% is 0.1");
     expect("data prepare --input run.yaml --output x/ --tokenizer byte", 2,
            "data prepare: output \"x/\": a folder");
+    expect("status .", ls_exit_code(LS_EIO), ". is no run's folder: it has no config.yaml");
+    expect("layout run.yaml parallel.pp=16", ls_exit_code(LS_ELAYOUT),
+           "16 stages (1 chunk a rank) need a layer each");
     expect("plot run --output x.png", 2, "--output = x.png: expected a name that ends in .svg");
     expect("report run --output x.pdf", 2, "--output = x.pdf: expected a name that ends in .html");
     expect("layout run.yaml --svg x.html", 2, "--svg = x.html: expected a name that ends in .svg");
