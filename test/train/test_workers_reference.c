@@ -1,10 +1,12 @@
 /* An outer step by its definition (doc/async.md), in plain loops beside a run of one rank: when
  * deltas leave, the global parameters, the workers' after the step, and which samples each worker
  * takes, all bit for bit, for every length of an interval, delay and count of fragments in small.
+ * AdamW is computed in double, and compared within the rounding of float.
  *
  * Broken twins, each of which one of these checks must find: deltas of the interval before, deltas
  * that leave a step late, a sum in another order of workers, a sum in the order of arrival, an
- * outer momentum that a resumption forgets, a worker that takes the samples of another. */
+ * outer momentum that a resumption forgets, a worker that takes the samples of another, an AdamW
+ * without the correction of its first moments. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -19,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum { HONEST, STALE, LATE, REVERSED, ARRIVAL, FORGOTTEN, OTHERS_SAMPLES } twin;
+static enum { HONEST, STALE, LATE, REVERSED, ARRIVAL, FORGOTTEN, OTHERS_SAMPLES, UNCORRECTED } twin;
 
 static _Thread_local struct ls_trainer *trainer; /* of this rank */
 
@@ -72,6 +74,7 @@ static struct reference {
     int64_t count[PARAMS_MAX];
     int fragment[PARAMS_MAX];
     float *global[PARAMS_MAX], *momentum[PARAMS_MAX];
+    double *moments[PARAMS_MAX][2];    /* of AdamW */
     float *sum[PARAMS_MAX];            /* of deltas */
     float *sent[PARAMS_MAX][WORKERS];  /* who they are of, async.delay steps before */
     float *local[PARAMS_MAX][WORKERS]; /* as they must be after the outer step */
@@ -106,6 +109,8 @@ static void reference_begin(struct ls_trainer *t)
         reference.global[i] = copied(outer->slices[i].master, reference.count[i]);
         reference.momentum[i] = calloc((size_t)reference.count[i], sizeof(float));
         reference.sum[i] = calloc((size_t)reference.count[i], sizeof(float));
+        for (int m = 0; m < 2; m++)
+            reference.moments[i][m] = calloc((size_t)reference.count[i], sizeof(double));
         for (int k = 0; k < WORKERS; k++)
             reference.sent[i][k] = calloc((size_t)reference.count[i], sizeof(float));
     }
@@ -117,6 +122,8 @@ static void reference_end(void)
         free(reference.global[i]);
         free(reference.momentum[i]);
         free(reference.sum[i]);
+        for (int m = 0; m < 2; m++)
+            free(reference.moments[i][m]);
         for (int k = 0; k < WORKERS; k++)
             free(reference.sent[i][k]);
     }
@@ -172,6 +179,30 @@ static void sum_take(const struct ls_trainer *t, int i)
     }
 }
 
+static bool is_adamw(const struct ls_trainer *t)
+{
+    return t->config.async.outer == LS_CONFIG_OUTER_ADAMW;
+}
+
+/* The outer step, as torch.optim.AdamW takes it, without decay. */
+static void global_move_adamw(const struct ls_trainer *t, int i)
+{
+    const struct ls_config_async *async = &t->config.async;
+    double beta1 = async->outer_momentum, beta2 = async->outer_beta2;
+    int turn = reference.meeting / reference.fragments + 1;
+    bool corrected = twin != UNCORRECTED;
+    double first = corrected ? 1 - pow(beta1, turn) : 1, second = 1 - pow(beta2, turn);
+    int members = members_below(reference.meeting, t->workers->each);
+    for (int64_t e = 0; e < reference.count[i]; e++) {
+        double gradient = (double)reference.sum[i][e] / members;
+        double *m = &reference.moments[i][0][e], *v = &reference.moments[i][1][e];
+        *m = beta1 * *m + (1 - beta1) * gradient;
+        *v = beta2 * *v + (1 - beta2) * gradient * gradient;
+        double step = *m / first / (sqrt(*v / second) + async->outer_epsilon);
+        reference.global[i][e] = (float)((double)reference.global[i][e] - async->outer_lr * step);
+    }
+}
+
 /* The outer step, as torch.optim.SGD takes it. */
 static void global_move(const struct ls_trainer *t, int i)
 {
@@ -213,11 +244,18 @@ static void locals_take(const struct ls_trainer *t, int i)
     }
 }
 
-static void expect_bits(const struct ls_trainer *t, int i, const char *whose, const float *right,
+static bool same(const struct ls_trainer *t, float right, float got)
+{
+    if (is_adamw(t))
+        return fabs((double)got - (double)right) <= 2e-5 * t->config.async.outer_lr;
+    return memcmp(&right, &got, sizeof got) == 0;
+}
+
+static void expect_same(const struct ls_trainer *t, int i, const char *whose, const float *right,
                         const float *got)
 {
     for (int64_t e = 0; e < reference.count[i] && !reference.wrong[0]; e++)
-        if (memcmp(&right[e], &got[e], sizeof *got))
+        if (!same(t, right[e], got[e]))
             snprintf(reference.wrong, sizeof reference.wrong,
                      "meeting %d, %s: element %ld of %.60s is %.9g, expected %.9g",
                      reference.meeting, whose, (long)e, t->params.list[i].name, (double)got[e],
@@ -254,19 +292,21 @@ int __wrap_exchange_end(struct ls_trainer *t, struct ls_error *error)
     for (int i = 0; i < reference.params && reference.runs; i++) {
         if (has_turn(i)) {
             sum_take(t, i);
-            global_move(t, i);
+            is_adamw(t) ? global_move_adamw(t, i) : global_move(t, i);
         }
         locals_take(t, i);
     }
     int status = __real_exchange_end(t, error);
     for (int i = 0; i < reference.params && reference.runs && !status; i++) {
-        expect_bits(t, i, "global", reference.global[i], workers_outer(t)->slices[i].master);
+        const float *global = workers_outer(t)->slices[i].master;
+        expect_same(t, i, "global", reference.global[i], global);
         for (int k = 0; k < t->workers->each; k++) {
-            expect_bits(t, i, "worker", reference.local[i][k], t->units[k].slices[i].master);
+            expect_same(t, i, "worker", reference.local[i][k], t->units[k].slices[i].master);
             if (!takes_part(reference.meeting, k))
                 expect_nothing_seen(t, i, k);
             free(reference.local[i][k]);
         }
+        memcpy(reference.global[i], global, (size_t)reference.count[i] * sizeof *global);
     }
     if (reference.runs)
         reference.meeting++;
@@ -451,6 +491,9 @@ CASE(test_outer_steps_are_those_of_the_definition)
         "async.sync_every=4 async.fragments=2 async.delay=1 async.delta=int8 train.steps=8",
         "async.workers=3 model.arch=llama model.ffn=32 model.tied=true numerics.precision=fp16",
         "async.workers=1 async.delta=int8 async.sync_every=2 optim.name=muon",
+        "async.outer_optim=adamw async.outer_lr=0.01 async.sync_every=2 train.steps=8",
+        "async.outer_optim=adamw async.outer_lr=0.02 async.outer_momentum=0.8 async.sync_every=4 "
+        "async.fragments=2 async.mixing=0.5 async.delta=bf16 train.steps=8",
     };
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         const char *wrong = referred(*state, recipes[i]);
@@ -509,6 +552,15 @@ CASE(test_the_reference_finds_another_order_of_workers)
     const char *wrong = referred(*state, "");
     twin = HONEST;
     assert_non_null(wrong);
+}
+
+CASE(test_the_reference_finds_an_uncorrected_moment)
+{
+    twin = UNCORRECTED;
+    const char *wrong = referred(*state, "async.outer_optim=adamw async.outer_lr=0.01");
+    twin = HONEST;
+    assert_non_null(wrong);
+    assert_non_null(strstr(wrong, "meeting 0, global"));
 }
 
 CASE(test_layouts_find_an_order_of_arrival)
