@@ -1,5 +1,6 @@
 /* System calls of snapshots that are struck: the process is killed before one of them, or it fails.
- * What the linker puts in the place of open, mkdir and rename (Makefile, "wrap"); the test's own
+ * What the linker puts in the place of open, mkdir, rename, unlinkat and rmdir (Makefile, "wrap"),
+ * of which the last two do not fail; the test's own
  * write and renameat2 begin with FAIL_BEFORE. Included by the one file of such a test.
  */
 #ifndef TEST_TRAIN_STRUCK_CALLS_H
@@ -83,6 +84,22 @@ int __wrap_rename(const char *from, const char *to)
 {
     FAIL_BEFORE(from);
     return __real_rename(from, to);
+}
+
+WRAPPED(unlinkat);
+int __wrap_unlinkat(int folder, const char *name, int flags)
+{
+    if (strike == 0)
+        before(path_of(folder));
+    return __real_unlinkat(folder, name, flags);
+}
+
+WRAPPED(rmdir);
+int __wrap_rmdir(const char *path)
+{
+    if (strike == 0)
+        before(path);
+    return __real_rmdir(path);
 }
 
 /* The step of a checkpoint that a rename gives its name; -1: of no checkpoint. */

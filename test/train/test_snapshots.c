@@ -307,6 +307,21 @@ CASE(test_the_bits_are_the_same)
     }
 }
 
+/* Killed behind its last checkpoint: the next start has nothing to compute, and removes snapshots
+ * that are left. */
+static void expect_ended(struct job *job)
+{
+    struct ls_checkpoint *checkpoint = NULL;
+    struct ls_error error = {0};
+    assert_ok(run_once(job, 2, "parallel.dp=2 parallel.zero=2 snapshot.every=1", &error), error);
+    assert_string_equal(job->hash[STEPS], "");
+    assert_ok(ls_checkpoint_find_latest(&checkpoint, path_in("run"), NULL, &error), error);
+    assert_int_equal(checkpoint->state.step, STEPS);
+    assert_string_equal(checkpoint->state.hash, expected);
+    ls_checkpoint_close(checkpoint);
+    assert_string_equal(snapshots(), "");
+}
+
 /* Killed before each call in the run's folder and in memory: what had a name is whole, and the run
  * goes on from it. Returns how often a snapshot was newer than the disk. */
 static int killed_at_every_call(int ranks, const char *keys, int stride)
@@ -329,6 +344,10 @@ static int killed_at_every_call(int ranks, const char *keys, int stride)
         if (in_memory < *named && on_disk < *named)
             fail_msg("killed before call %d: step %ld had a name, and is lost", number,
                      (long)*named);
+        if (on_disk == STEPS) {
+            expect_ended(&job);
+            continue;
+        }
         expect_run(&job, 2, "parallel.dp=2 parallel.zero=2 snapshot.every=1");
         int64_t from = in_memory > on_disk ? in_memory : on_disk;
         if (from > 0 && job.hash[from][0])
