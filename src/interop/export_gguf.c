@@ -201,12 +201,12 @@ static int model_check(const struct exporting *ex, struct ls_error *error)
         {model->window == 0 ||
              interop_layers_agree(model, model->window_layers, family->window_layers),
          "model.window_layers", "those of the family's published models"},
-        {!model->rope_local_theta || model->window > 0, "model.window", "a window"},
+        {model->rope_local_theta == 0 || model->window > 0, "model.window", "a window"},
         {interop_layers_agree(model, model->rope_layers, family->rope_layers), "model.rope_layers",
          "those of the family's published models"},
         {!has_freqs(ex) || family->gguf.frequencies, "model.rope_scaling",
          "default, linear or yarn"},
-        {!model->rope_local_theta || has_key(family, "rope_local_theta") ||
+        {model->rope_local_theta == 0 || has_key(family, "rope_local_theta") ||
              model->rope_local_theta == model->rope_theta,
          "model.rope_local_theta", "model.rope_theta"},
     };

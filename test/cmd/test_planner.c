@@ -53,7 +53,7 @@ CASE(test_shows_every_part)
 /* By how many percent the step of that line is longer than before the change. */
 static double change_of(const char *output, const char *line)
 {
-    double step, change;
+    double step, change = 0;
     char unit[8];
     const char *at = strstr(output, line);
     if (!at || sscanf(at + strlen(line), "%lf %7s a step, %lf %%", &step, unit, &change) != 3)

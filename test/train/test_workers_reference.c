@@ -492,8 +492,8 @@ CASE(test_outer_steps_are_those_of_the_definition)
         "async.workers=3 model.arch=llama model.ffn=32 model.tied=true numerics.precision=fp16",
         "async.workers=1 async.delta=int8 async.sync_every=2 optim.name=muon",
         "async.outer_optim=adamw async.outer_lr=0.01 async.sync_every=2 train.steps=8",
-        "async.outer_optim=adamw async.outer_lr=0.02 async.outer_momentum=0.8 async.sync_every=4 "
-        "async.fragments=2 async.mixing=0.5 async.delta=bf16 train.steps=8",
+        ("async.outer_optim=adamw async.outer_lr=0.02 async.outer_momentum=0.8 async.sync_every=4 "
+         "async.fragments=2 async.mixing=0.5 async.delta=bf16 train.steps=8"),
     };
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         const char *wrong = referred(*state, recipes[i]);
