@@ -20,9 +20,13 @@ static void files_tell(const char *name, const struct ls_token_store *store,
                ls_token_store_file(store, 0).path, ls_token_store_file(store, files - 1).path);
 }
 
+/* Only files of one name are looked at: there may be thousands. */
 static bool is_one(const char *a, const char *b)
 {
     struct stat first, second;
+    const char *of_a = strrchr(a, '/'), *of_b = strrchr(b, '/');
+    if (strcmp(of_a ? of_a + 1 : a, of_b ? of_b + 1 : b))
+        return false;
     return !strcmp(a, b) || (!stat(a, &first) && !stat(b, &second) &&
                              first.st_dev == second.st_dev && first.st_ino == second.st_ino);
 }

@@ -458,7 +458,7 @@ CASE(test_a_disk_that_hangs)
         start_over();
         steps_wait = false;
         snprintf(words, sizeof words,
-                 "model.layers=8 model.channels=64 data.valid=u16:%s/tokens.bin "
+                 "model.layers=8 model.channels=64 data.valid=u16:%s/valid.bin "
                  "train.save_every=3 %s",
                  directory,
                  keys[i]); /* a file is larger than what is gathered before it is written */

@@ -19,5 +19,6 @@ int tokens_setup(void **state)
         tokens[i] = (uint16_t)((bits[0] % 50) * (bits[1] % 50) / 50);
     }
     scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    scratch_write(scratch_path(*state, "valid.bin"), tokens, sizeof tokens);
     return 0;
 }

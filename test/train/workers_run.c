@@ -58,7 +58,7 @@ int workers_config_try(struct ls_config *config, struct ls_error *error, const c
     bool blend = !strncmp(words, "blend ", 6);
     char data[1024], valid[600], out[600];
     snprintf(out, sizeof out, "train.out=%s/run", directory);
-    snprintf(valid, sizeof valid, "data.valid=u16:%s/tokens.bin", directory);
+    snprintf(valid, sizeof valid, "data.valid=u16:%s/valid.bin", directory);
     if (blend)
         snprintf(data, sizeof data, "data.blend=0.7 u16:%s/tokens.bin 0.3 u16:%s/more.bin",
                  directory, directory);
