@@ -58,6 +58,9 @@ int server_seek(struct ls_trainer *t, int64_t event, const char *run, struct ls_
  * own goes on from there, with what came before it. */
 int server_log_open(struct ls_trainer *t, int64_t event, const char *run,
                     struct ls_arrivals **before, struct ls_error *error);
+/* Collective over t->whole. LS_ECKPT: a snapshot of so many events outlived what the run's folder
+ * has of them. */
+int server_log_reaches(const struct ls_trainer *t, int64_t event, struct ls_error *error);
 /* Local, of every rank, before a checkpoint gets its name: the log that this rank writes, if it
  * writes one, is on the disk. */
 int server_log_sync(const struct ls_trainer *t, struct ls_error *error);

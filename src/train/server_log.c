@@ -50,8 +50,8 @@ static int reading_refuse(const struct ls_trainer *t, int status, const char *wh
                                 "takes: %.500s",
                                 why);
     return ls_config_reject(&t->config, status, "async.order", error,
-                            "without parallel.servers = 1, whose ranks see who comes first, and "
-                            "behind a checkpoint the order is read from the run's log: %.500s",
+                            "expected the run's log of arrivals, from which a run goes on, and "
+                            "which one without parallel.servers = 1 follows: %.500s",
                             why);
 }
 
@@ -66,6 +66,22 @@ static int log_read(const struct ls_trainer *t, const struct logs *logs, int64_t
                               "this state of the run; go on from an older one",
                               logs->from, (long long)ls_arrivals_end(*out), (long long)event);
     return status ? reading_refuse(t, status, why.text, error) : LS_OK;
+}
+
+int server_log_reaches(const struct ls_trainer *t, int64_t event, struct ls_error *error)
+{
+    struct ls_arrivals *order = NULL;
+    struct logs logs;
+    int status = LS_OK;
+    bool own = t->config.async.order == LS_CONFIG_BY_CLOCK && !*t->config.async.follow;
+    if (own && ls_comm_rank(t->whole) == 0) {
+        status = logs_find(t, NULL, &logs, error);
+        status = status ? status : log_read(t, &logs, event, &order, error);
+        if (status == LS_EDATA || (status == LS_EIO && access(logs.to, F_OK)))
+            status = LS_ECKPT;
+        ls_arrivals_free(order);
+    }
+    return ls_comm_agree(t->whole, status, error);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

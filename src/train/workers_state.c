@@ -331,7 +331,8 @@ static int step_load(struct ls_trainer *t, const struct kept *kept, struct ls_er
 
 /* Collective over t->whole. What a start that lost ranks kept, or the newest snapshot, if it is
  * newer than the checkpoint of step `saved` (-1: there is none). A snapshot that is not what was
- * hashed goes, as damage says, and others may be there: *again. */
+ * hashed goes, as damage says, and so does one of which the disk has lost the order of arrivals;
+ * others may be there: *again. */
 static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool *again,
                        struct ls_error *damage, struct ls_error *error)
 {
@@ -350,9 +351,13 @@ static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool 
     }
     if (!status)
         status = rescue_resume(t, ls_max(saved, kept.step), resumed, &why);
-    bool loads = !status && !*resumed && kept.step >= 0;
-    if (loads)
+    bool loads = !status && !*resumed && kept.step >= 0, loaded = false;
+    if (loads && t->workers->server)
+        status = server_log_reaches(t, kept.step, &why);
+    if (loads && !status) {
         status = step_load(t, &kept, &why);
+        loaded = true;
+    }
     if (loads && !status) {
         outer->from_snapshot = *resumed = true;
         outer->saved_step = saved;
@@ -362,7 +367,8 @@ static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool 
     workers_snapshot_close(t->workers, opened);
     *again = loads && status == LS_ECKPT;
     if (*again) {
-        *damage = why;
+        if (loaded)
+            *damage = why;
         ls_log(log, LS_LOG_WARNING, "the newest snapshot is left out: %s", why.text);
         return workers_snapshot_remove(t, kept.run, kept.step, error);
     }

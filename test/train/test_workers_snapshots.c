@@ -452,6 +452,33 @@ CASE(test_a_stop_while_the_disk_hangs)
     assert_int_equal(more.first, 6);
 }
 
+/* A disk that failed has lost the end of the order of arrivals, which is newer in memory: what the
+ * disk has is gone on from, or nothing. A checkpoint never has to do without. */
+CASE(test_a_log_that_is_shorter_than_the_snapshot)
+{
+    static const struct {
+        const char *saves, *loses;
+        int first;
+    } trials[] = {
+        {"", "sed -i 4,\\$d run/arrivals", 0},
+        {"", "truncate -s 0 run/arrivals", 0},
+        {"", "rm run/arrivals", 0},
+        {" train.save_every=3 train.keep=9 snapshot.every=1", "sed -i 6,\\$d run/arrivals", 3},
+    };
+    const struct mode *mode = &modes[6];
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        char words[300];
+        snprintf(words, sizeof words, "%s%s", clock_layouts[i % 2], trials[i].saves);
+        start_over();
+        run_killed_at(mode, KILLED, words);
+        shell(trials[i].loses);
+        struct workers_run run = run_of(mode, words);
+        expect_ended_well(mode, &run, words);
+        if (run.first != trials[i].first || !strstr(run.said, "arrivals"))
+            fail_msg("%s: from step %d: %s", trials[i].loses, run.first, run.said);
+    }
+}
+
 /* The memory is lost with the process: all of a checkpoint is there, or nothing of it. */
 CASE(test_killed_before_any_call_to_the_disk)
 {
