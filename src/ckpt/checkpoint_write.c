@@ -210,6 +210,8 @@ static int tensors_open(struct ls_checkpoint_writer *writer, const char *shardin
     if (!status && writer->staged) {
         status = ls_memory_file_open(&file, path, writer->maps, writer->fault, error);
     } else if (!status) {
+        if (!writer->maps) /* it goes to a disk */
+            ckpt_room_wait();
         ls_atomic_file_reuse(path);
         status = ls_atomic_file_open(&file, path, writer->fault, error);
     }
@@ -385,6 +387,7 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
     size_t got = COPY_BYTES;
     int failure = 0;
     int status = ls_path_join(path, to->temporary, taken->name, error);
+    ckpt_room_wait();
     if (!status)
         status = ls_atomic_file_open(&file, path, to->fault, error);
     if (status)

@@ -111,8 +111,7 @@ static void *closing_main(void *removed)
     return NULL;
 }
 
-/* A save begins with a removal: what room there will be is there when it writes. */
-static void closing_wait(void)
+void ckpt_room_wait(void)
 {
     pthread_mutex_lock(&closing.lock);
     while (closing.threads && closing.process == getpid())
@@ -151,7 +150,6 @@ static int file_remove(int folder, const char *name, struct removed *removed)
 
 int ckpt_remove_directory(const char *directory, struct ls_error *error)
 {
-    closing_wait();
     DIR *stream = opendir(directory);
     if (!stream)
         return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", directory);

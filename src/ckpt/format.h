@@ -124,9 +124,10 @@ bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);
 /* LS_EBUSY if start is not 0, and not the newest of the directory. */
 int ckpt_token_check(const char *directory, int64_t start, struct ls_error *error);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is
- * success. All names are gone then, and a thread gives the files' blocks back to the disk; the next
- * removal, with which each save begins, waits for it. */
+ * success. All names are gone then, and a thread gives the files' blocks back to the disk. */
 int ckpt_remove_directory(const char *directory, struct ls_error *error);
+/* What was removed so far has given its blocks back: before a large file is written. */
+void ckpt_room_wait(void);
 /* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
 int ckpt_remove_checkpoint(const char *directory, struct ls_error *error);
 /* Gives the directory temporary its name in parent, in place of an older one, and syncs parent.

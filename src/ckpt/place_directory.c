@@ -61,6 +61,7 @@ static int files_write(const struct ls_place *place, const struct ls_held *held,
                        const char *temporary, uint64_t *bytes, struct ls_error *error)
 {
     int status = LS_OK;
+    ckpt_room_wait();
     for (int64_t i = 0; i < held->count && !status; i++) {
         struct reading reading = {held, &held->files[i]};
         const struct place_read from = {read_held, &reading, held->files[i].size, true};
