@@ -43,11 +43,7 @@ static ino_t number_of(int file)
 
 static bool below_temporary(int file)
 {
-    char link[64], path[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    return strstr(path, "/step-00000001.tmp") != NULL;
+    return strstr(path_of(file), "/step-00000001.tmp") != NULL;
 }
 
 WRAPPED(write);

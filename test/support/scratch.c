@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int scratch_setup(void **state)
 {
@@ -72,4 +73,14 @@ int scratch_count(const char *directory)
         count++;
     closedir(stream);
     return count - 2; /* "." and ".." */
+}
+
+const char *path_of(int file)
+{
+    static _Thread_local char path[PATH_MAX];
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return path;
 }

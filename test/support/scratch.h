@@ -13,6 +13,8 @@ const char *scratch_path(const char *directory, const char *name);
 void scratch_write(const char *path, const void *data, size_t bytes);
 /* The file's bytes, to be freed; *bytes may be NULL. Terminated. */
 char *scratch_read(const char *path, size_t *bytes);
+/* The path of an open file; the result lives until the thread's next call. */
+const char *path_of(int file);
 /* How many entries a directory has. */
 int scratch_count(const char *directory);
 

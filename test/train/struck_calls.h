@@ -6,6 +6,7 @@
 #ifndef TEST_TRAIN_STRUCK_CALLS_H
 #define TEST_TRAIN_STRUCK_CALLS_H
 
+#include "../support/scratch.h"
 #include "../support/wrapped.h"
 
 #include <errno.h>
@@ -38,17 +39,6 @@ static int before(const char *path)
     if (strike == 0)
         raise(SIGKILL);
     return strike;
-}
-
-/* The path of an open file. */
-static const char *path_of(int file)
-{
-    static _Thread_local char path[PATH_MAX];
-    char link[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    return path;
 }
 
 #define FAIL_BEFORE(path)                                                                          \

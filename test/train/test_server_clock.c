@@ -57,11 +57,7 @@ static _Atomic int durable;
 WRAPPED(fdatasync);
 int __wrap_fdatasync(int file)
 {
-    char link[64], path[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    if (ls_path_ends(path, "/arrivals"))
+    if (ls_path_ends(path_of(file), "/arrivals"))
         durable = logged;
     return __real_fdatasync(file);
 }

@@ -270,11 +270,7 @@ static int durable; /* how often RUN/members was made so */
 WRAPPED(fdatasync);
 int __wrap_fdatasync(int file)
 {
-    char link[64], path[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length > 0 ? length : 0] = '\0';
-    durable += ls_path_ends(path, "/members");
+    durable += ls_path_ends(path_of(file), "/members");
     return __real_fdatasync(file);
 }
 
