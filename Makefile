@@ -413,6 +413,7 @@ what-fits: all
 tidy:
 	@tools/tidy.py
 	@tools/run-tests.py --self-test
+	@tools/tests-reached.py --self-test
 	@! $(MAKE) -n TESTED='base/% base/none' tested >/dev/null 2>&1 || { echo 'TESTED=base/none: not refused' >&2; exit 1; }
 	@tools/check-docs.py --self-test
 	@tools/soak.py --self-test
