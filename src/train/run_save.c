@@ -215,10 +215,10 @@ int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct l
     }
     if (!status && stop && run->best_step != snapshots_storing(snapshots))
         snapshots_cancel(snapshots);
-    if (!status) /* without snapshots each checkpoint is that of the step which asks for it */
-        status = stored(run, saves && !last && snapshots->nameless, error);
+    if (!status)
+        status = stored(run, false, error);
     if (!status && saves && !last && snapshots_storing(snapshots) >= 0)
-        snapshots_held_up(snapshots);
+        snapshots_held_up(snapshots, ls_trainer_steps(run->trainer));
     run->owed = run->owed || saves;
     if (!status && !last)
         status = snapshot(run, late, error);

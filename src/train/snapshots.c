@@ -362,9 +362,14 @@ int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, doub
     return status;
 }
 
-void snapshots_held_up(struct snapshots *snapshots)
+void snapshots_held_up(struct snapshots *snapshots, int64_t due)
 {
-    if (++snapshots->held_up == 2)
+    if (++snapshots->held_up == 1)
+        ls_log(snapshots->log, LS_LOG_INFO,
+               "the checkpoint due after step %ld will be that of a later step: that of step %ld "
+               "is still being written",
+               (long)due, (long)snapshots_storing(snapshots));
+    if (snapshots->held_up == 2)
         ls_log(snapshots->log, LS_LOG_WARNING,
                "the checkpoint of step %ld is still being written to %s after %.3g s, and two more "
                "were due since: steps go on without them. Look at the disk",

@@ -65,9 +65,9 @@ void snapshots_cancel(struct snapshots *snapshots);
  * written; -1: there is none. wait: for one that is under way. save_s: since it began. */
 int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
                      struct ls_error *error);
-/* Local. Another checkpoint is due while one is on its way. The second time is a warning: the disk
- * is slow, or hangs. */
-void snapshots_held_up(struct snapshots *snapshots);
+/* Local. Another checkpoint is due, after that step, while one is on its way. The log says so, and
+ * the second time it is a warning: the disk is slow, or hangs. */
+void snapshots_held_up(struct snapshots *snapshots, int64_t due);
 /* Local. A checkpoint of train.out is complete: if no snapshots are taken, that which the run went
  * on from is removed. */
 void snapshots_outdated(struct snapshots *snapshots);

@@ -1,8 +1,8 @@
-/* Checkpoints that are written while steps go on, without snapshots (checkpoint.async): each is
- * that of the step which asks for it, with the bits of a run that waits; a disk that hangs holds up
- * no step before the next one; a run that is killed before any call goes on from a whole one; what
- * memory or the disk refuses is told, and steps go on; a run that fails completes the one that is
- * on its way.
+/* Checkpoints that are written while steps go on, without snapshots (checkpoint.async): while the
+ * disk is fast each is that of the step which asks for it, with the bits of a run that waits; a
+ * disk that hangs holds up no step; a run that is killed before any call goes on from a whole one;
+ * what memory or the disk refuses is told, and steps go on; a run that fails completes the one that
+ * is on its way.
  *
  * Broken twins: a run that waits for the disk, and one that ends without completing. */
 #include "../support/config_words.h"
@@ -20,6 +20,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static const char in_memory[] = "/memfd:lockstep"; /* what a file there is calle
 
 /* ---- what happens at a call ------------------------------------------------------------------ */
 
-static _Atomic bool holds; /* tensors that are written to the run wait at the gate */
+static _Atomic bool holds; /* tensors that are written to the run wait at the gate: */
+static _Atomic bool is_slow;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static sem_t arrived;           /* one does */
 static pthread_t rank_thread;   /* who takes steps, of one rank */
@@ -91,12 +93,12 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
 static void gate_close(void)
 {
     pthread_mutex_lock(&gate);
-    holds = true;
+    holds = is_slow = true;
 }
 
 static void gate_open(void)
 {
-    holds = false;
+    holds = is_slow = false;
     pthread_mutex_unlock(&gate);
 }
 
@@ -107,6 +109,15 @@ int __wrap_ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report,
     if (fails_at_2 && ls_trainer_steps(t) == 1)
         return ls_error_set(error, LS_ENUMERIC, "the loss of step 2 is not finite");
     return __real_ls_trainer_step(t, report, error);
+}
+
+/* Of a fast disk: it is done when it is asked. */
+WRAPPED(ls_saving_done);
+bool __wrap_ls_saving_done(struct ls_saving *saving)
+{
+    while (!__real_ls_saving_done(saving) && !is_slow)
+        sched_yield();
+    return __real_ls_saving_done(saving);
 }
 
 WRAPPED(run_save_end);
@@ -475,6 +486,35 @@ CASE(test_a_disk_that_hangs)
         assert_int_equal(fit.saves > 0, !waits);
     }
     assert_int_equal(memory_files(), 0);
+}
+
+static void hold_2_until_5(struct job *job, int64_t step)
+{
+    if (step == 2)
+        gate_close();
+    if (step == 5) {
+        sem_wait(&arrived);
+        assert_int_equal(job->saved[2], 0);
+        gate_open();
+    }
+}
+
+/* The one that falls due meanwhile is that of the first step behind. Twice is a warning. */
+CASE(test_a_checkpoint_that_is_due_while_the_disk_hangs)
+{
+    for (int every = 1; every <= 2; every++) {
+        struct job job = {.stepped = hold_2_until_5};
+        char words[64];
+        start_over();
+        snprintf(words, sizeof words, "train.save_every=%d", every);
+        expect_run(&job, 1, words);
+        const int saved[STEPS + 1] = {0, every == 1, 1, 0, 0, 1, 1};
+        assert_memory_equal(job.saved, saved, sizeof saved);
+        assert_text_contains(job.said.text, every == 1 ? "the checkpoint due after step 3 will be"
+                                                       : "the checkpoint due after step 4 will be");
+        assert_true(!strstr(job.said.warnings, "two more were due since") == (every == 2));
+        assert_int_equal(newest_in(path_in("run")), STEPS);
+    }
 }
 
 /* Killed behind its last checkpoint: the next start has nothing to compute. */
