@@ -6,6 +6,7 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/train.h>
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ struct launcher {
     int64_t reached, kept; /* the furthest step, and checkpoint or snapshot, of all starts so far */
     int64_t doubted;       /* the step before the newest one that was not finite; -1: none was */
     int64_t failures;      /* in a row, without getting further */
-    bool full;             /* starts fail, because the disk has no room; that was said */
+    bool full;             /* starts fail, because the disk takes nothing; that was said */
     double busy_s;         /* since when ranks of an earlier start hold the run; 0: none do */
     bool grows;            /* hosts came back while this start goes on */
     bool resized;          /* this start was asked to end, for another layout */
@@ -498,18 +499,30 @@ static bool busy_await(struct launcher *l)
     return true;
 }
 
-/* A run goes on while its disk is full, but each start has to write to it first. One that comes
- * after a failure waits for room. False: the disk is not why it failed. */
-static bool full_await(struct launcher *l, const char *text)
+/* What a person does about a disk that refuses to be written to; NULL: that is not why it failed. A
+ * read-only one is known by what the rank said, which may be on another host. */
+static const char *disk_mend(const struct launcher *l, const char *text)
 {
-    if (l->starts == 1 || l->watch.started || l->job.code != ls_exit_code(LS_ENOSPC))
+    if (l->job.code == ls_exit_code(LS_ENOSPC))
+        return "make room; until there is";
+    bool read_only = l->job.code == ls_exit_code(LS_EIO) && strstr(text, strerror(EROFS));
+    return read_only ? "mount it for writing; until it is" : NULL;
+}
+
+/* A run goes on while its disk is full or read-only, but each start has to write to it first. One
+ * that comes after a failure waits for that. False: the disk is not why it failed. */
+static bool disk_await(struct launcher *l, const char *text)
+{
+    const char *mend = disk_mend(l, text);
+    if (l->starts == 1 || l->watch.started || !mend)
         return false;
     if (!l->full) {
-        event_text(l, "disk_full", text);
+        event_text(l, l->job.code == ls_exit_code(LS_ENOSPC) ? "disk_full" : "disk_read_only",
+                   text);
         ls_log(l->launch->log, LS_LOG_WARNING,
-               "%s: make room; until there is, the job is started again every %g s "
-               "(launch.pause_s), and then goes on from the newest snapshot or checkpoint",
-               text, l->config->launch.pause_s);
+               "%s: %s, the job is started again every %g s (launch.pause_s), and then goes on "
+               "from the newest snapshot or checkpoint",
+               text, mend, l->config->launch.pause_s);
     }
     l->full = true;
     pause_for(l, l->config->launch.pause_s);
@@ -566,7 +579,7 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     } else if (l->job.code == ls_exit_code(LS_EBUSY) && !first && busy_await(l)) {
         *code = ls_exit_code(LS_ESTOPPED);
         *over = false;
-    } else if (full_await(l, text)) {
+    } else if (disk_await(l, text)) {
         *code = ls_exit_code(LS_ESTOPPED);
         *over = false;
     } else {

@@ -308,24 +308,40 @@ CASE(test_starts_of_which_no_rank_gets_through)
                      "no rank has shown life for ");
 }
 
-/* The first start records that it began; the next two find no room for that. */
+/* The first start records that it began; the next two cannot. */
+static void starts_refused(const char *out, const char *last, int code, const char *line)
+{
+    char script[1024], keys[512];
+    snprintf(script, sizeof script,
+             "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+             "echo >> %s.crowd\ncase $(wc -l < %s.crowd) in\n"
+             "1) echo '{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}' > "
+             "%s/metrics.jsonl; exit 137 ;;\n"
+             "2|3) echo '%s' >&2; exit %d ;;\nesac\n",
+             out, out, out, last, code);
+    script_write("bin/mpirun", script);
+    snprintf(keys, sizeof keys,
+             "launch " LAUNCHED_KEYS "train.out=%s launch.pause_s=0 launch.retries=1", out);
+    program_expect_under(enter, keys, 0, line);
+    assert_int_equal(launched_events(folder, out, "start", NULL), 4);
+    assert_int_equal(launched_events(folder, out, "failed", NULL), 1);
+    assert_int_equal(launched_events(folder, out, "done", NULL), 1);
+}
+
 CASE(test_a_disk_that_is_full_for_a_while)
 {
     skip_without_mpi();
-    script_write("bin/mpirun",
-                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-                 "echo >> crowd\ncase $(wc -l < crowd) in\n"
-                 "1) echo '{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}' > "
-                 "crowded/metrics.jsonl; exit 137 ;;\n"
-                 "2|3) echo '" END(17, "0", "no space left") "' >&2; exit 17 ;;\nesac\n");
-    program_expect_under(enter,
-                         "launch " LAUNCHED_KEYS "train.out=crowded launch.pause_s=0 "
-                         "launch.retries=1",
-                         0, "no space left: make room");
-    assert_int_equal(launched_events(folder, "crowded", "start", NULL), 4);
-    assert_int_equal(launched_events(folder, "crowded", "failed", NULL), 1);
+    starts_refused("crowded", END(17, "0", "no space left"), 17, "no space left: make room");
     assert_int_equal(launched_events(folder, "crowded", "disk_full", "no space left"), 1);
-    assert_int_equal(launched_events(folder, "crowded", "done", NULL), 1);
+}
+
+CASE(test_a_disk_that_is_read_only_for_a_while)
+{
+    static const char says[] = "locked/lock: Read-only file system";
+    skip_without_mpi();
+    starts_refused("locked", END(16, "0", "locked/lock: Read-only file system"), 16,
+                   "locked/lock: Read-only file system: mount it for writing");
+    assert_int_equal(launched_events(folder, "locked", "disk_read_only", says), 1);
 }
 
 /* Ranks that cannot show life there would seem to hang. */
