@@ -1,7 +1,8 @@
 /* `lockstep launch` over two hosts, of which one is cut off: the job goes on with fewer ranks in
  * another layout, from its copy of the other one's snapshots, and with all of them when the host is
- * back; or of which one is lost, and a spare takes over; or whose cable is bad. The end is that of
- * one rank. With --hold it is the two hosts of tools/soak.py. */
+ * back; or of which one is lost, and a spare takes over; or whose cable is bad; or whose launcher
+ * loses its terminal. The end is that of one rank. With --hold it is the two hosts of
+ * tools/soak.py. */
 /* check: network disk */
 #include "../cmd/run_program.h"
 #include "../launch/launched.h"
@@ -11,6 +12,7 @@
 #include "../support/testing.h"
 #include "hosts.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +122,20 @@ static void test_a_link_that_falls_silent(void **state)
     launched_expect_same(hosts_directory, out);
 }
 
+/* The launcher's: every rank finishes its step, and the state is saved. */
+static void test_a_terminal_that_is_closed(void **state)
+{
+    hosts_or_skip();
+    pid_t launcher = hosts_launch(hosts_directory, 0, 2, "closed",
+                                  LONG "parallel.dp=2 parallel.tp=2 train.save_every=0 "
+                                       "snapshot.every=1 ");
+    int64_t step = launched_await_step(launcher, hosts_directory, "closed", 3);
+    assert_int_equal(kill(launcher, SIGHUP), 0);
+    assert_int_equal(hosts_end(launcher), ls_exit_code(LS_ESTOPPED));
+    assert_true(hosts_last_step(hosts_directory, "closed") >= step);
+    launched_expect_same(hosts_directory, "closed");
+}
+
 /* All ranks are on the other host, which is gone without a word: mpirun waits for it, the launcher
  * does not. The spare takes over, in the given layout. */
 static void test_a_host_that_is_lost(void **state)
@@ -215,6 +231,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_link_that_is_bad),
         cmocka_unit_test(test_a_link_that_falls_silent),
         cmocka_unit_test(test_a_host_that_is_cut_off),
+        cmocka_unit_test(test_a_terminal_that_is_closed),
         cmocka_unit_test(test_a_host_that_is_lost), /* the last: that host ends */
     };
     return check_all()
