@@ -16,19 +16,13 @@ try; with `data.sequence=64 batch.global=2` steps are short, and the CPU time of
 """
 
 import datetime
-import json
-import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 
+import bench_steps
 import pages
 
-KEYS = ["data.train=corpus_train", "model.preset=gpt2-124m", "data.sequence=1024",
-        "batch.global=4", "parallel.dp=2", "parallel.zero=1", "train.steps=7",
-        "optim.decay_steps=1000", "train.keep=2", "log.progress=off", "log.tensorboard=false"]
+STEPS = "train.steps=7"
 WARM = 3
 RUNS = {"neither": [], "snapshots": ["snapshot.every=1"],
         "snapshots and checkpoints": ["snapshot.every=1", "train.save_every=1"],
@@ -38,37 +32,23 @@ GOALS = {"snapshots": (1.02, 0.005), "snapshots and checkpoints": (1.05, 0.005),
          "checkpoints": (1.05, 0.005)}
 
 
-def steps_of(lockstep, folder, keys):
+def steps_of(folder, keys):
     """(step_s between two updates, snapshot_s) of each step behind WARM, saves but the last, CPU
     seconds."""
-    command = [lockstep, "train", *KEYS, *keys, "train.out=run"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as run:
-        _, status, used = os.wait4(run.pid, 0)
-        run.returncode = os.waitstatus_to_exitcode(status)
-    if run.returncode:
-        sys.exit(f"bench-snapshots: {' '.join(command)} ended with {run.returncode}")
-    with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    shutil.rmtree(os.path.join(folder, "run"))
+    records, used_s = bench_steps.records_of(folder, [STEPS, *keys])
     steps = [r for r in records if "loss_bits" in r][WARM:]
     saves = sum(r.get("event") == "save" for r in records) - 1
-    return ([(r["step_s"], r.get("snapshot_s", 0)) for r in steps], saves,
-            used.ru_utime + used.ru_stime)
+    return [(r["step_s"], r.get("snapshot_s", 0)) for r in steps], saves, used_s
 
 
 def measured(rounds, keys):
     """Of each of RUNS: a step's seconds and waiting, how many checkpoints came before the last one,
     and the CPU seconds of all."""
-    lockstep = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/lockstep")
     steps, saves, cpu = {name: [] for name in RUNS}, dict.fromkeys(RUNS, 0), dict.fromkeys(RUNS, 0)
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
-        with open(os.path.join(folder, "text.txt"), "w", encoding="utf-8") as file:
-            file.writelines(f"{i % 100} bottles of beer on the wall,\n" for i in range(3000))
-        subprocess.run([lockstep, "data", "prepare", "--input", "text.txt", "--output", "corpus",
-                        "--tokenizer", "byte"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with bench_steps.corpus_folder() as folder:
         for _ in range(rounds):
             for name, of_run in RUNS.items():
-                more, beside, seconds = steps_of(lockstep, folder, [*of_run, *keys])
+                more, beside, seconds = steps_of(folder, [*of_run, *keys])
                 steps[name] += more
                 saves[name] += beside
                 cpu[name] += seconds

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""What computing steps twice costs (check.replay): bench-replay.py [--write] [KEY=VALUE...]
+
+Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step), 6 steps, each of
+which other ranks compute again. Prints over the steps behind the first the medians of a step's seconds
+and of its replay's, and of their quotients: what `check.replay=1` adds to the time. With P it is P
+times as much. Uses build/lockstep. Keys are set beside those of the run, such as
+`model.preset=gpt2-tiny model.vocab=257 data.sequence=64` for a try. --write puts the table into
+bench/RESULTS.md.
+"""
+
+import datetime
+import statistics
+import sys
+
+import bench_steps
+import pages
+
+
+def measured(keys):
+    """(step_s, replay_s) of each step behind the first."""
+    with bench_steps.corpus_folder() as folder:
+        records, _ = bench_steps.records_of(folder, ["train.steps=6", "check.replay=1", *keys])
+    steps = {r["step"]: r["step_s"] for r in records if "loss_bits" in r}
+    return [(steps[r["step"]], r["replay_s"]) for r in records
+            if r.get("event") == "replay" and r["step"] > 1]
+
+
+def table(pairs):
+    step_s, replay_s = (statistics.median(values) for values in zip(*pairs))
+    ratio = statistics.median(replay / step for step, replay in pairs)
+    return ["| a step | its replay | replay / step | of the time, with `check.replay=0.01` |",
+            "|---|---|---|---|",
+            f"| {step_s:.2f} s | {replay_s:.2f} s | {ratio:.2f} | {ratio / 100:.1%} |"]
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--write"]
+    write = len(words) + 1 < len(sys.argv)
+    if write and words:
+        sys.exit("--write: leave keys out")
+    commit = pages.commit_of(write)
+    lines = table(measured(words))
+    print("\n".join(lines))
+    if write:
+        pages.part_put(pages.RESULTS, "bench-replay", [
+            "## Steps computed twice", "",
+            f"`tools/bench-replay.py --write`: {datetime.date.today().isoformat()}, commit {commit}. GPT-2 "
+            "124M, two rank threads, ZeRO 1; medians over 5 steps.", "", *lines])
+
+
+if __name__ == "__main__":
+    main()
