@@ -65,7 +65,7 @@ static int same_check(const struct data_file *file, int fd, struct ls_error *err
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
                         "%.300s: changed while it was in use: it has %lld bytes and had %lld%s. "
-                        "Put back the file that the run began with, or begin another run",
+                        "Put back the file as it was, or begin anew",
                         file->name, (long long)now.st_size, (long long)was->st_size,
                         now.st_ino != was->st_ino     ? ", and is another file"
                         : now.st_size == was->st_size ? ", and was written to"

@@ -139,6 +139,11 @@ void data_mask_apply(const unsigned char *bits, int64_t first, int64_t count, in
 /* ---- which documents share a sample (pack_file.c) -------------------------------------------- */
 
 enum { DATA_PACK_HEADER_BYTES = 56 };
+/* What a packing is of: the tokens of its store, and a digest of where its documents end. */
+struct data_ends {
+    int64_t tokens;
+    uint64_t digest;
+};
 /* PREFIX.pack, within its file. Not aligned. */
 struct data_pack {
     int64_t tokens; /* T */
@@ -151,12 +156,12 @@ struct data_pack {
 size_t data_pack_bytes(int64_t samples, int64_t pieces);
 /* Fills the header of file[data_pack_bytes], of which the rest is there. */
 void data_pack_header(unsigned char *file, int64_t tokens, int64_t samples, int64_t pieces,
-                      const struct data_idx *idx);
+                      const struct data_ends *ends);
 /* The parts of a file that was checked. */
 void data_pack_of(const unsigned char *file, struct data_pack *pack);
-/* Checks file[bytes] as that of the store with this index, for samples of `tokens` targets. */
+/* Checks file[bytes] as that of the store with these ends, for samples of `tokens` targets. */
 int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
-                    const struct data_idx *idx, int64_t tokens, struct data_pack *pack,
+                    const struct data_ends *ends, int64_t tokens, struct data_pack *pack,
                     struct ls_error *error);
 /* PREFIX.pack of the store PREFIX.bin. */
 int data_pack_path(const char *bin, char path[PATH_MAX], struct ls_error *error);
@@ -183,7 +188,7 @@ int data_packing_add(struct data_packing *packing, const struct data_idx *idx, i
                      struct ls_error *error);
 /* Instead: the samples of a store's PREFIX.pack, file[bytes], which is taken over. */
 int data_packing_add_pack(struct data_packing *packing, const char *name, unsigned char *file,
-                          size_t bytes, const struct data_idx *idx, int64_t first,
+                          size_t bytes, const struct data_ends *ends, int64_t first,
                           struct ls_error *error);
 int data_packing_finish(struct data_packing *packing, const char *name, struct ls_error *error);
 void data_packing_free(struct data_packing *packing);
@@ -459,10 +464,12 @@ struct data_stored {
     struct ls_token_file file;      /* its only one */
     struct ls_tokenizer *tokenizer; /* NULL: none is known */
     int64_t vocabulary;             /* that of the tokenizer, or all of int32 */
-    struct ls_mapping idx;
+    struct data_file *idx;
     struct data_idx what;
-    struct data_idx_walk walk; /* of data_stored_next */
-    int32_t *ids;              /* data_stored_ids */
+    struct data_ends ends;
+    struct data_idx_walk walk;       /* of data_stored_next; {0}: at the first document */
+    struct data_stored_piece *piece; /* of the index; NULL: none was read */
+    int32_t *ids;                    /* data_stored_ids */
     int64_t ids_room;
 };
 /* spec: a tokenizer, or NULL for the recorded one. data_stored_release takes it whatever this
@@ -473,9 +480,10 @@ int data_stored_index(struct data_stored *stored, struct ls_error *error);
 /* As data_stored_open, of a store whose tokenizer does not matter. */
 int data_stored_open_alone(struct data_stored *stored, const char *name, struct ls_error *error);
 void data_stored_release(struct data_stored *stored);
-/* Tokens [first, first + count) are the next document; false behind the last one. Those without
- * tokens are passed over. */
-bool data_stored_next(struct data_stored *stored, int64_t *first, int64_t *count);
+/* Tokens [first, first + count) are the next document; false behind the last one, and if it cannot
+ * be read, which *status says. Those without tokens are passed over. */
+bool data_stored_next(struct data_stored *stored, int64_t *first, int64_t *count, int *status,
+                      struct ls_error *error);
 /* *ids = tokens [first, first + count), valid until the next call. */
 int data_stored_ids(struct data_stored *stored, int64_t first, int64_t count, const int32_t **ids,
                     struct ls_error *error);

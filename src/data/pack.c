@@ -36,9 +36,10 @@ struct packer {
 /* ---- documents ------------------------------------------------------------------------------- */
 
 /* The next document with a target: its first token, and its targets. */
-static bool document_next(struct packer *p, int64_t *first, int64_t *targets)
+static bool document_next(struct packer *p, int64_t *first, int64_t *targets, int *status,
+                          struct ls_error *error)
 {
-    while (data_stored_next(&p->stored, first, targets))
+    while (data_stored_next(&p->stored, first, targets, status, error))
         if (--*targets > 0)
             return true;
     return false;
@@ -49,8 +50,9 @@ static int documents_count(struct packer *p, struct ls_error *error)
 {
     struct ls_pack_report *report = p->report;
     int64_t first, targets, used = p->tokens;
+    int status = LS_OK;
     p->stored.walk = (struct data_idx_walk){0};
-    for (; document_next(p, &first, &targets); report->documents++) {
+    for (; document_next(p, &first, &targets, &status, error); report->documents++) {
         const int64_t full = targets / p->tokens, rest = targets % p->tokens;
         p->full += full;
         p->rests += rest > 0;
@@ -63,6 +65,8 @@ static int documents_count(struct packer *p, struct ls_error *error)
         used = fits ? used + rest : rest > 0 ? rest : p->tokens;
     }
     p->rests_of[0] = 0;
+    if (status)
+        return status;
     if (report->documents == 0)
         return ls_error_set(error, LS_EDATA, "%s: no document has two tokens: nothing to learn",
                             p->stored.file.path);
@@ -84,12 +88,13 @@ static int documents_sort(struct packer *p, struct ls_error *error)
     }
     for (int64_t size = p->tokens - 1; size > 0; before += p->rests_of[size--])
         place[size] = before;
+    int status = LS_OK;
     p->stored.walk = (struct data_idx_walk){0};
-    for (uint32_t number = 0; document_next(p, &first, &targets);)
+    for (uint32_t number = 0; document_next(p, &first, &targets, &status, error);)
         if (targets % p->tokens > 0)
             p->by_size[place[targets % p->tokens]++] = number++;
     free(place);
-    return LS_OK;
+    return status;
 }
 
 /* ---- open samples by their room -------------------------------------------------------------- */
@@ -223,11 +228,12 @@ static void piece_put(struct output *o, int64_t at, int64_t first, int64_t count
 }
 
 /* Samples are numbered by their first document. */
-static void samples_put(struct packer *p, struct output *o)
+static int samples_put(struct packer *p, struct output *o, struct ls_error *error)
 {
     int64_t first, targets, number = 0;
+    int status = LS_OK;
     p->stored.walk = (struct data_idx_walk){0};
-    while (document_next(p, &first, &targets)) {
+    while (document_next(p, &first, &targets, &status, error)) {
         for (; targets >= p->tokens; targets -= p->tokens, first += p->tokens) {
             sample_begin(o, 1);
             piece_put(o, o->pieces - 1, first, p->tokens);
@@ -241,7 +247,9 @@ static void samples_put(struct packer *p, struct output *o)
         }
         piece_put(o, o->bin_at[bin]++, first, targets);
     }
-    sample_begin(o, 0);
+    if (!status)
+        sample_begin(o, 0);
+    return status;
 }
 
 static int output_init(struct packer *p, struct output *o, struct ls_error *error)
@@ -277,10 +285,11 @@ static int output_write(struct packer *p, struct ls_error *error)
 {
     struct output o;
     int status = output_init(p, &o, error);
+    if (!status)
+        status = samples_put(p, &o, error);
     if (!status) {
-        samples_put(p, &o);
         p->report->samples = o.pack.samples;
-        data_pack_header(o.file, p->tokens, o.pack.samples, o.pack.pieces, &p->stored.what);
+        data_pack_header(o.file, p->tokens, o.pack.samples, o.pack.pieces, &p->stored.ends);
         status = file_write(p, &o, error);
     }
     free(o.file);

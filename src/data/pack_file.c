@@ -23,27 +23,19 @@
 
 static const char magic[8] = "LSPACK\0\1";
 
-static uint64_t ends_digest(const struct data_idx *idx)
-{
-    uint64_t lengths = XXH3_64bits(idx->lengths, (size_t)idx->tokens.sequences * 4);
-    size_t marks = idx->tokens.documents > 0 ? (size_t)idx->tokens.documents + 1 : 0;
-    return XXH3_64bits_withSeed(idx->documents, marks * 8, lengths);
-}
-
 size_t data_pack_bytes(int64_t samples, int64_t pieces)
 {
     return DATA_PACK_HEADER_BYTES + 8 * ((size_t)samples + 1) + 12 * (size_t)pieces;
 }
 
 void data_pack_header(unsigned char *file, int64_t tokens, int64_t samples, int64_t pieces,
-                      const struct data_idx *idx)
+                      const struct data_ends *ends)
 {
     const size_t behind = data_pack_bytes(samples, pieces) - DATA_PACK_HEADER_BYTES;
     const uint64_t digest = XXH3_64bits(file + DATA_PACK_HEADER_BYTES, behind);
-    const uint64_t ends = ends_digest(idx);
     memcpy(file, magic, sizeof magic);
-    memcpy(file + 8, &idx->tokens.tokens, 8);
-    memcpy(file + 16, &ends, 8);
+    memcpy(file + 8, &ends->tokens, 8);
+    memcpy(file + 16, &ends->digest, 8);
     memcpy(file + 24, &tokens, 8);
     memcpy(file + 32, &samples, 8);
     memcpy(file + 40, &pieces, 8);
@@ -89,18 +81,18 @@ static bool samples_fit(const struct data_pack *pack, int64_t store_tokens)
 }
 
 /* What ties it to this store and this length. */
-static int belongs(const char *name, const unsigned char *file, const struct data_idx *idx,
+static int belongs(const char *name, const unsigned char *file, const struct data_ends *ends,
                    int64_t tokens, struct ls_error *error)
 {
     int prefix = (int)ls_max((int64_t)strlen(name) - 5, 0);
     int64_t of = (int64_t)data_load_u64(file + 8), found = (int64_t)data_load_u64(file + 24);
-    if (of != idx->tokens.tokens || data_load_u64(file + 16) != ends_digest(idx))
+    if (of != ends->tokens || data_load_u64(file + 16) != ends->digest)
         return ls_error_set(error, LS_EDATA,
                             "%s: the packing of another store: it is of %lld tokens and the store "
                             "has %lld%s. Make it again: lockstep data pack %.*s --sequence %lld",
-                            name, (long long)of, (long long)idx->tokens.tokens,
-                            of == idx->tokens.tokens ? ", in documents of other lengths" : "",
-                            prefix, name, (long long)tokens);
+                            name, (long long)of, (long long)ends->tokens,
+                            of == ends->tokens ? ", in documents of other lengths" : "", prefix,
+                            name, (long long)tokens);
     if (found != tokens)
         return ls_error_set(error, LS_EDATA,
                             "%s: packed for sequences of %lld tokens, and %lld are asked for. Make "
@@ -111,7 +103,7 @@ static int belongs(const char *name, const unsigned char *file, const struct dat
 }
 
 int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
-                    const struct data_idx *idx, int64_t tokens, struct data_pack *pack,
+                    const struct data_ends *ends, int64_t tokens, struct data_pack *pack,
                     struct ls_error *error)
 {
     *pack = (struct data_pack){0};
@@ -123,7 +115,7 @@ int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
     if (memcmp(file, magic, sizeof magic) != 0)
         return ls_error_set(error, LS_EDATA, "%s: version %u of the packing; expected %d", name,
                             file[7], magic[7]);
-    int status = belongs(name, file, idx, tokens, error);
+    int status = belongs(name, file, ends, tokens, error);
     if (status)
         return status;
     int64_t samples = (int64_t)data_load_u64(file + 32), pieces = (int64_t)data_load_u64(file + 40);
@@ -132,7 +124,7 @@ int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
     uint64_t digest = XXH3_64bits(file + DATA_PACK_HEADER_BYTES, bytes - DATA_PACK_HEADER_BYTES);
     if (sized)
         data_pack_of(file, pack);
-    if (!sized || digest != data_load_u64(file + 48) || !samples_fit(pack, idx->tokens.tokens))
+    if (!sized || digest != data_load_u64(file + 48) || !samples_fit(pack, ends->tokens))
         return ls_error_set(error, LS_EDATA,
                             "%s: damaged: %s. Make it again: lockstep data pack %.*s --sequence "
                             "%lld",

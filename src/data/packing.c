@@ -104,7 +104,7 @@ int data_packing_add(struct data_packing *p, const struct data_idx *idx, int64_t
 }
 
 int data_packing_add_pack(struct data_packing *p, const char *name, unsigned char *file,
-                          size_t bytes, const struct data_idx *idx, int64_t first,
+                          size_t bytes, const struct data_ends *ends, int64_t first,
                           struct ls_error *error)
 {
     if (!ls_list_grow(&p->packed, p->packed_count, &p->packed_room, sizeof *p->packed)) {
@@ -113,7 +113,7 @@ int data_packing_add_pack(struct data_packing *p, const char *name, unsigned cha
     }
     struct packed *packed = &p->packed[p->packed_count++];
     *packed = (struct packed){.file = file, .first = first, .first_sample = p->count};
-    int status = data_pack_parse(name, file, bytes, idx, p->tokens, &packed->pack, error);
+    int status = data_pack_parse(name, file, bytes, ends, p->tokens, &packed->pack, error);
     p->count += packed->pack.samples;
     return status;
 }

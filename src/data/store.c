@@ -114,7 +114,7 @@ static int open_megatron(const struct opening *o, const char *prefix, struct dat
 {
     struct file *file = o->file;
     struct data_idx what = {0};
-    uint64_t digest;
+    struct index_digest digest;
     file->kind = LS_TOKENS_MEGATRON;
     int status = beside_open(o, prefix, ".bin", &file->data, error);
     if (!status && !file->data)
@@ -124,10 +124,11 @@ static int open_megatron(const struct opening *o, const char *prefix, struct dat
     if (!status)
         status = sums_open(o, prefix, error);
     if (!status)
-        status = index_read(idx, file->data, &what, all ? &digest : NULL, error);
+        status = index_read(idx, data_file_name(file->data), data_file_bytes(file->data), &what,
+                            all ? &digest : NULL, error);
     file->what = what.tokens;
     if (!status)
-        status = mask_open(o, prefix, all ? &digest : NULL, error);
+        status = mask_open(o, prefix, all ? &digest.lengths : NULL, error);
     if (!status && file->sums && file->mask)
         status = sums_expect(file, file->mask, LS_SUMS_MASK, error);
     if (!status)
@@ -296,14 +297,19 @@ static int whole_read(struct data_file *file, unsigned char **all, int64_t *byte
 }
 
 /* The packing that lies beside a file. */
-static int pack_read(struct ls_token_store *store, const struct file *file,
-                     const struct data_idx *idx, struct ls_error *error)
+static int pack_read(struct ls_token_store *store, const struct file *file, struct data_file *idx,
+                     struct ls_error *error)
 {
     char path[PATH_MAX];
     struct data_file *pack = NULL;
+    struct data_idx what = {0};
+    struct index_digest digest = {0};
     unsigned char *all = NULL;
     int64_t bytes;
-    int status = data_pack_path(file->path, path, error);
+    int status = index_read(idx, file->path, data_file_bytes(file->data), &what, &digest, error);
+    const struct data_ends ends = {what.tokens.tokens, digest.ends};
+    if (!status)
+        status = data_pack_path(file->path, path, error);
     if (!status)
         status = data_file_open(path, store->remote, &pack, error);
     if (!status && !pack)
@@ -315,19 +321,35 @@ static int pack_read(struct ls_token_store *store, const struct file *file,
         status = whole_read(pack, &all, &bytes, error);
     data_file_close(pack);
     if (!status)
-        return data_packing_add_pack(store->packing, path, all, (size_t)bytes, idx, file->first,
+        return data_packing_add_pack(store->packing, path, all, (size_t)bytes, &ends, file->first,
                                      error);
     free(all);
     return status;
 }
 
-/* The documents of one file, from its index, of which all is needed. */
+/* The documents of a file, from all of its index. */
+static int documents_read(struct ls_token_store *store, const struct file *file,
+                          struct data_file *idx, struct ls_error *error)
+{
+    struct data_idx what;
+    unsigned char *all;
+    int64_t bytes;
+    int status = whole_read(idx, &all, &bytes, error);
+    if (!status)
+        status = data_idx_parse(data_file_name(idx), all, (size_t)bytes, file->path,
+                                data_file_bytes(file->data), &what, error);
+    if (!status)
+        status = data_packing_add(store->packing, &what, file->first, error);
+    free(all);
+    return status;
+}
+
+/* The samples of one file. */
 static int pack_file(struct ls_token_store *store, const struct file *file, bool best_fit,
                      struct ls_error *error)
 {
     char path[PATH_MAX + 8];
     struct data_file *idx = NULL;
-    struct data_idx what;
     if (file->kind != LS_TOKENS_MEGATRON)
         return ls_error_set(error, LS_EDATA,
                             "%s: %s do not say where a document ends: expected Megatron's .bin "
@@ -339,19 +361,9 @@ static int pack_file(struct ls_token_store *store, const struct file *file, bool
         status = ls_error_errno(error, ENOENT, "%.300s", path);
     if (!status && file->sums)
         status = sums_expect(file, idx, LS_SUMS_IDX, error);
-    int64_t bytes;
-    unsigned char *all = NULL;
     if (!status)
-        status = whole_read(idx, &all, &bytes, error);
-    if (!status)
-        status = data_idx_parse(path, all, (size_t)bytes, file->path, data_file_bytes(file->data),
-                                &what, error);
-    if (!status && best_fit)
-        status = pack_read(store, file, &what, error);
-    else if (!status)
-        status = data_packing_add(store->packing, &what, file->first, error);
+        status = (best_fit ? pack_read : documents_read)(store, file, idx, error);
     data_file_close(idx);
-    free(all);
     return status;
 }
 

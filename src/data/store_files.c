@@ -35,26 +35,34 @@ static int sequences_read(struct data_file *file, struct data_idx_check *check, 
 }
 
 static int documents_read(struct data_file *file, struct data_idx_check *check,
-                          struct ls_error *error)
+                          struct index_digest *digest, struct ls_error *error)
 {
     unsigned char marks[8 * PIECE];
     int status = LS_OK;
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to check it", check->name);
+    XXH3_64bits_reset_withSeed(state, digest->lengths);
     for (int64_t i = 0; i < check->idx->marks && !status; i += PIECE) {
         int64_t count = ls_min(PIECE, check->idx->marks - i);
         status = data_file_read(file, data_idx_documents_at(check->idx) + 8 * i, 8 * count, marks,
                                 error);
         if (!status)
             status = data_idx_documents(check, marks, count, error);
+        if (!status && check->idx->tokens.documents > 0)
+            XXH3_64bits_update(state, marks, (size_t)(8 * count));
     }
+    digest->ends = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
     return status;
 }
 
-int index_read(struct data_file *file, const struct data_file *bin, struct data_idx *idx,
-               uint64_t *digest, struct ls_error *error)
+int index_read(struct data_file *file, const char *bin_name, int64_t bin_bytes,
+               struct data_idx *idx, struct index_digest *digest, struct ls_error *error)
 {
     unsigned char header[DATA_IDX_HEADER_BYTES] = {0};
-    const char *name = data_file_name(file), *bin_name = data_file_name(bin);
-    int64_t bytes = data_file_bytes(file), bin_bytes = data_file_bytes(bin);
+    const char *name = data_file_name(file);
+    int64_t bytes = data_file_bytes(file);
     struct data_idx_check check = {
         .name = name, .bin_name = bin_name, .bin_bytes = bin_bytes, .idx = idx};
     int status = LS_EDATA;
@@ -71,9 +79,9 @@ int index_read(struct data_file *file, const struct data_file *bin, struct data_
                               bin_name, (long long)bin_bytes, (long long)token_bytes, name);
     if (status || !digest)
         return status;
-    status = sequences_read(file, &check, digest, error);
+    status = sequences_read(file, &check, &digest->lengths, error);
     if (!status)
-        status = documents_read(file, &check, error);
+        status = documents_read(file, &check, digest, error);
     return status ? status : data_idx_end(&check, error);
 }
 

@@ -160,7 +160,7 @@ static int merge_copy(struct merge *merge, const volatile int *stop, struct ls_e
         struct data_stored *from = &merge->from[i];
         if (merge->making.tokenizer)
             from->vocabulary = ls_tokenizer_vocabulary(merge->making.tokenizer);
-        while (!status && data_stored_next(from, &first, &count)) {
+        while (!status && data_stored_next(from, &first, &count, &status, error)) {
             status = data_output_copy(&merge->output, from, first, count, error);
             if (!status)
                 status = data_tool_step(stop, stopped, done += count, merge->tokens, error);
@@ -210,13 +210,15 @@ static int split_check(struct split *split, struct ls_error *error)
     struct ls_shares shares = split->shares;
     struct data_idx_walk begin = split->from.walk;
     int64_t first, count;
-    int empty = 0;
-    while (empty < shares.count && data_stored_next(&split->from, &first, &count)) {
+    int empty = 0, status = LS_OK;
+    while (empty < shares.count && data_stored_next(&split->from, &first, &count, &status, error)) {
         ls_shares_next(&shares);
         while (empty < shares.count && shares.given[empty] > 0)
             empty++;
     }
     split->from.walk = begin;
+    if (status)
+        return status;
     return empty < shares.count
                ? ls_error_set(error, LS_EDATA,
                               "%s: no document for part %d of %d: the store has %lld. Nothing "
@@ -256,7 +258,7 @@ static int split_copy(struct split *split, const volatile int *stop, struct ls_e
     struct data_stored *from = &split->from;
     int64_t first, count;
     int status = LS_OK;
-    while (!status && data_stored_next(from, &first, &count)) {
+    while (!status && data_stored_next(from, &first, &count, &status, error)) {
         struct data_output *output = &split->outputs[ls_shares_next(&split->shares)];
         status = data_output_copy(output, from, first, count, error);
         if (!status)

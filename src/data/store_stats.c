@@ -38,7 +38,7 @@ static int measure(struct data_stored *stored, const volatile int *stop, int64_t
     struct ls_text text = {0};
     int64_t first, count, room = 0;
     int status = LS_OK;
-    while (!status && data_stored_next(stored, &first, &count)) {
+    while (!status && data_stored_next(stored, &first, &count, &status, error)) {
         if (!ls_list_grow(lengths, out->documents, &room, sizeof **lengths))
             status = ls_no_memory(error, "for the lengths of documents");
         if (status)

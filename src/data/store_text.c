@@ -65,11 +65,11 @@ static int fill_batch(void *user, void *taken, bool *last, struct ls_error *erro
     struct detokenize *d = user;
     struct batch *batch = taken;
     int64_t tokens = 0, first, count;
-    (void)error;
+    int status = LS_OK;
     batch->count = 0;
     *last = false;
     while (!*last && batch->count < BATCH_DOCUMENTS && tokens < BATCH_TOKENS) {
-        *last = !data_stored_next(&d->stored, &first, &count);
+        *last = !data_stored_next(&d->stored, &first, &count, &status, error);
         if (*last)
             break;
         int64_t number = d->report->documents++;
@@ -82,7 +82,7 @@ static int fill_batch(void *user, void *taken, bool *last, struct ls_error *erro
         batch->pieces[batch->count++] = (struct piece){number, first, count, 0, 0};
         tokens += count;
     }
-    return LS_OK;
+    return status;
 }
 
 static int work_batch(void *user, int worker, void *taken, struct ls_error *error)

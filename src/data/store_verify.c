@@ -1,11 +1,14 @@
 /* Whether a store is what was prepared: index, mask, tokenizer, ids, digests. */
+#include "data/data_file.h"
 #include "data/data_private.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/data/store_tools.h>
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { READ_TOKENS = 1 << 16 };
 
@@ -23,24 +26,28 @@ static int check_ids(struct data_stored *stored, const volatile int *stop, struc
     return status;
 }
 
-static int check_blocks(const struct ls_sums *sums, enum ls_sums_file file,
-                        const struct ls_mapping *map, const char *path, const volatile int *stop,
-                        struct ls_error *error)
+static int check_blocks(const struct ls_sums *sums, enum ls_sums_file file, struct data_file *data,
+                        const volatile int *stop, struct ls_error *error)
 {
     int64_t blocks = ls_sums_blocks(sums, file);
-    if ((int64_t)map->count != ls_sums_bytes(sums, file))
+    if (data_file_bytes(data) != ls_sums_bytes(sums, file))
         return ls_error_set(error, LS_EDATA,
-                            "%s: %zu bytes; when it was prepared it had %lld. Copy the store "
+                            "%s: %lld bytes; when it was prepared it had %lld. Copy the store "
                             "again, or prepare the data again",
-                            path, map->count, (long long)ls_sums_bytes(sums, file));
-    int status = LS_OK;
+                            data_file_name(data), (long long)data_file_bytes(data),
+                            (long long)ls_sums_bytes(sums, file));
+    unsigned char *block = malloc(LS_SUMS_BLOCK_BYTES);
+    int status = block ? LS_OK : ls_no_memory(error, "to check %s", data_file_name(data));
     for (int64_t i = 0; i < blocks && !status; i++) {
-        status = ls_sums_check(sums, file, i, map->bytes + i * LS_SUMS_BLOCK_BYTES,
-                               ls_sums_block_bytes(sums, file, i), error);
+        size_t bytes = ls_sums_block_bytes(sums, file, i);
+        status = data_file_read(data, i * LS_SUMS_BLOCK_BYTES, (int64_t)bytes, block, error);
+        if (!status)
+            status = ls_sums_check(sums, file, i, block, bytes, error);
         ls_meter("blocks", i + 1, blocks);
         if (!status && stop && *stop)
             status = ls_error_set(error, LS_ESTOPPED, "stopped by a signal");
     }
+    free(block);
     return status;
 }
 
@@ -49,14 +56,16 @@ static int check_file(const struct ls_sums *sums, enum ls_sums_file file, const 
                       const volatile int *stop, struct ls_error *error)
 {
     char path[PATH_MAX + 8];
-    struct ls_mapping map;
+    struct data_file *data = NULL;
     snprintf(path, sizeof path, "%.*s%s", (int)strlen(bin) - 4, bin, ls_sums_suffix(file));
     if (ls_sums_bytes(sums, file) < 0)
         return LS_OK;
-    int status = ls_file_map(path, LS_EDATA, &map, error);
+    int status = data_file_open(path, NULL, &data, error);
+    if (!status && !data)
+        status = ls_error_errno(error, ENOENT, "%.300s", path);
     if (!status)
-        status = check_blocks(sums, file, &map, path, stop, error);
-    ls_file_unmap(&map);
+        status = check_blocks(sums, file, data, stop, error);
+    data_file_close(data);
     return status;
 }
 

@@ -1,10 +1,11 @@
 /* A store that is there, document by document, for what reads it whole. */
-#include "data/data_private.h"
+#include "data/store_files.h"
 #include "data/store_names.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -82,30 +83,124 @@ int data_stored_index(struct data_stored *stored, struct ls_error *error)
                             "and .idx, as lockstep data prepare writes them",
                             bin, ls_token_file_kind_name(stored->file.kind));
     snprintf(path, sizeof path, "%.*s.idx", (int)strlen(bin) - 4, bin);
-    int status = ls_file_map(path, LS_EDATA, &stored->idx, error);
-    if (status)
-        return status;
+    struct index_digest digest;
     int64_t bytes = stored->file.tokens * (int64_t)ls_dtype_bytes(stored->file.dtype);
-    return data_idx_parse(path, stored->idx.bytes, stored->idx.count, bin, bytes, &stored->what,
-                          error);
+    int status = data_file_open(path, NULL, &stored->idx, error);
+    if (!status && !stored->idx)
+        status = ls_error_errno(error, ENOENT, "%.300s", path);
+    if (!status)
+        status = index_read(stored->idx, bin, bytes, &stored->what, &digest, error);
+    if (!status)
+        stored->ends = (struct data_ends){stored->what.tokens.tokens, digest.ends};
+    return status;
 }
 
 void data_stored_release(struct data_stored *stored)
 {
     ls_token_store_close(stored->store);
     ls_tokenizer_free(stored->tokenizer);
-    ls_file_unmap(&stored->idx);
+    data_file_close(stored->idx);
+    free(stored->piece);
     free(stored->ids);
     *stored = (struct data_stored){0};
 }
 
-bool data_stored_next(struct data_stored *stored, int64_t *first, int64_t *count)
+/* ---- documents one by one -------------------------------------------------------------------- */
+
+/* What was read of an index last: lengths and marks from a multiple of PIECE on; behind each the
+ * number of the first one, -1: none. */
+enum { PIECE = 4096 };
+struct data_stored_piece {
+    unsigned char lengths[4 * PIECE], marks[8 * PIECE];
+    int64_t length_first, mark_first;
+};
+
+/* items[PIECE] = those of number [first, all) that fit, of so many bytes; the index has the first
+ * of all at byte `at`. An index that was written to meanwhile is refused. */
+static int piece_read(struct data_stored *stored, int64_t at, int bytes, int64_t first, int64_t all,
+                      unsigned char *items, struct ls_error *error)
 {
-    while (data_idx_next(&stored->what, &stored->walk, first, count))
-        if (*count > 0)
-            return true;
+    int status = data_file_read(stored->idx, at + bytes * first, bytes * ls_min(PIECE, all - first),
+                                items, error);
+    return status ? status : data_file_look(stored->idx, error);
+}
+
+/* *tokens = those of a sequence. */
+static int length_at(struct data_stored *stored, int64_t sequence, int64_t *tokens,
+                     struct ls_error *error)
+{
+    struct data_stored_piece *piece = stored->piece;
+    const int64_t first = sequence - sequence % PIECE;
+    int status = LS_OK;
+    if (first != piece->length_first)
+        status = piece_read(stored, DATA_IDX_HEADER_BYTES, 4, first, stored->what.tokens.sequences,
+                            piece->lengths, error);
+    piece->length_first = status ? -1 : first;
+    *tokens = (int32_t)data_load_u32(piece->lengths + 4 * (sequence - first));
+    return status;
+}
+
+/* *sequences = those before a document. */
+static int mark_at(struct data_stored *stored, int64_t document, int64_t *sequences,
+                   struct ls_error *error)
+{
+    struct data_stored_piece *piece = stored->piece;
+    const int64_t first = document - document % PIECE;
+    int status = LS_OK;
+    if (first != piece->mark_first)
+        status = piece_read(stored, data_idx_documents_at(&stored->what), 8, first,
+                            stored->what.marks, piece->marks, error);
+    piece->mark_first = status ? -1 : first;
+    *sequences = (int64_t)data_load_u64(piece->marks + 8 * (document - first));
+    return status;
+}
+
+/* The tokens of the document that the walk is at, which goes on to the next one. */
+static int document_read(struct data_stored *stored, int64_t *count, struct ls_error *error)
+{
+    struct data_idx_walk *walk = &stored->walk;
+    int64_t end = walk->sequence + 1, tokens;
+    int status = LS_OK;
+    *count = 0;
+    walk->document++;
+    if (stored->what.tokens.documents)
+        status = mark_at(stored, walk->document, &end, error);
+    for (; walk->sequence < end && !status; walk->sequence++) {
+        status = length_at(stored, walk->sequence, &tokens, error);
+        *count += tokens;
+    }
+    walk->token += *count;
+    return status;
+}
+
+static int piece_new(struct data_stored *stored, struct ls_error *error)
+{
+    stored->piece = malloc(sizeof *stored->piece);
+    if (!stored->piece)
+        return ls_no_memory(error, "to read %.300s", data_file_name(stored->idx));
+    stored->piece->length_first = stored->piece->mark_first = -1;
+    return LS_OK;
+}
+
+bool data_stored_next(struct data_stored *stored, int64_t *first, int64_t *count, int *status,
+                      struct ls_error *error)
+{
+    const struct data_tokens *what = &stored->what.tokens;
+    const int64_t all = what->documents ? what->documents : what->sequences;
+    *count = 0;
+    *status = stored->piece ? LS_OK : piece_new(stored, error);
+    while (!*status && *count == 0 && stored->walk.document < all) {
+        *first = stored->walk.token;
+        *status = document_read(stored, count, error);
+    }
+    if (*count > 0)
+        return *status == LS_OK;
+    free(stored->piece);
+    stored->piece = NULL;
     return false;
 }
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 int data_stored_ids(struct data_stored *stored, int64_t first, int64_t count, const int32_t **ids,
                     struct ls_error *error)

@@ -16,8 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     const int32_t length = data[0] | data[1] << 8;
     const int64_t tokens = data[2] + 1, samples = data[3];
-    const struct data_idx idx = {.tokens = {LS_U16, length, 1, 0},
-                                 .lengths = (const unsigned char *)&length};
+    const struct data_ends ends = {length, data[1]};
     const size_t behind = bytes - OWN;
     const bool fits = data[4] % 4 && behind >= 8 * ((size_t)samples + 1) &&
                       (behind - 8 * ((size_t)samples + 1)) % 12 == 0;
@@ -27,10 +26,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(file + DATA_PACK_HEADER_BYTES, data + OWN, behind);
     if (fits)
         data_pack_header(file, tokens, samples, (int64_t)(behind - 8 * ((size_t)samples + 1)) / 12,
-                         &idx);
+                         &ends);
     else
         memcpy(file, data + OWN, (size_t)ls_min((int64_t)behind, DATA_PACK_HEADER_BYTES));
-    int status = data_pack_parse("x.pack", file, DATA_PACK_HEADER_BYTES + behind, &idx, tokens,
+    int status = data_pack_parse("x.pack", file, DATA_PACK_HEADER_BYTES + behind, &ends, tokens,
                                  &pack, &error);
     LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
     for (int64_t i = 0; status == LS_OK && i < pack.pieces; i++) {

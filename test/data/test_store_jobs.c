@@ -164,7 +164,7 @@ static void assert_store(const char *name, const struct model *model, int first,
     struct ls_store_check check;
     struct data_stored stored = {0};
     int64_t at, here;
-    int last = (int)ls_min(first + count, model->documents);
+    int status, last = (int)ls_min(first + count, model->documents);
     assert_ok(ls_store_verify(name, NULL, NULL, &check, &error), error);
     assert_ok(data_stored_open_alone(&stored, name, &error), error);
     assert_ok(data_stored_index(&stored, &error), error);
@@ -175,7 +175,7 @@ static void assert_store(const char *name, const struct model *model, int first,
     const int64_t begin = model->end[first], tokens = stored.file.tokens;
     assert_int_equal(tokens, model->end[last] - begin);
     for (int i = first; i < last; i++) {
-        assert_true(data_stored_next(&stored, &at, &here));
+        assert_true(data_stored_next(&stored, &at, &here, &status, &error));
         assert_int_equal(at + here, model->end[i + 1] - begin);
     }
     memset(targets, 0, sizeof targets);

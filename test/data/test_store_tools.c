@@ -1,10 +1,12 @@
 /* Whole stores: verify finds each damage; what merge and split write is what a plain loop over the
  * documents gives; text comes back; quantiles are those of sorted lengths. */
 #include "../support/svg.h"
+#include "../support/wrapped.h"
 #include "../support/xml.h"
 #include "data/data_private.h"
 #include "support.h"
 
+#include <lockstep/data/pack.h>
 #include <lockstep/data/store_tools.h>
 
 #include <errno.h>
@@ -308,6 +310,83 @@ CASE_WITH(test_a_full_disk_leaves_nothing, support_setup, support_teardown)
     assert_ok(status, error);
     assert_true(n > 8);
     assert_whole("m");
+}
+
+/* Before the n-th read from now (from 0) that file loses its end; n < 0: none does. */
+static struct {
+    long n;
+    const char *path;
+    off_t bytes;
+} cut = {.n = -1};
+
+WRAPPED(ls_fd_read);
+int __wrap_ls_fd_read(int fd, int64_t at, void *buffer, size_t bytes, size_t *done)
+{
+    if (cut.n >= 0 && cut.n-- == 0)
+        assert_int_equal(truncate(cut.path, cut.bytes), 0);
+    return __real_ls_fd_read(fd, at, buffer, bytes, done);
+}
+
+enum { TOOLS = 6 };
+static int tool_run(int tool, struct ls_error *error)
+{
+    struct ls_store_check check;
+    struct ls_store_stats stats;
+    struct ls_store_part parts[2];
+    struct ls_detokenize_report text;
+    struct ls_pack_report pack;
+    const char *store = support_path("c_train");
+    const struct ls_store_job job = {.output = support_path("o"), .workers = 1};
+    const struct ls_shares half = {.count = 2, .weight = {1, 1}};
+    switch (tool) {
+    case 0:
+        return ls_store_verify(store, NULL, NULL, &check, error);
+    case 1:
+        return ls_store_stats(store, NULL, NULL, &stats, error);
+    case 2:
+        return ls_store_merge(&store, 1, &job, parts, error);
+    case 3:
+        return ls_store_split(store, &half, &job, parts, error);
+    case 4:
+        return ls_store_detokenize(store, NULL, NULL, &job, &text, error);
+    default:
+        return ls_store_pack(store, 8, NULL, &pack, error);
+    }
+}
+
+/* A file of the store is cut before the n-th read, for all n: its name and no SIGBUS. What was read
+ * before may be all that a tool needs of it. */
+CASE_WITH(test_a_store_that_is_cut_meanwhile, support_setup, support_teardown)
+{
+    static const char *const suffixes[] = {".bin", ".idx", ".mask"};
+    struct ls_error error = {0};
+    int refused[TOOLS] = {0};
+    prepare_drawn("c", 1, 4100, true); /* its index is read in two pieces */
+    for (int tool = 0; tool < TOOLS; tool++)
+        for (int file = 0; file < 3; file++) {
+            char name[64], path[512];
+            bool past = false;
+            snprintf(name, sizeof name, "c_train%s", suffixes[file]);
+            snprintf(path, sizeof path, "%s/%s", support_folder, name);
+            struct ls_text bytes = support_read(path);
+            for (long n = 0; !past; n += n < 5 ? 1 : n) {
+                cut.n = n;
+                cut.path = path;
+                cut.bytes = n % 2 ? (off_t)bytes.count - 1 : 0;
+                int status = tool_run(tool, &error);
+                past = cut.n >= 0; /* it reads less often */
+                cut.n = -1;
+                scratch_write(path, bytes.bytes, bytes.count);
+                if (!status)
+                    continue;
+                assert_int_equal(status, LS_EDATA);
+                assert_text_contains(error.text, name);
+                refused[tool]++;
+            }
+            ls_text_release(&bytes);
+        }
+    for (int tool = 0; tool < TOOLS; tool++)
+        assert_true(refused[tool] > 10);
 }
 
 /* The part of item i, in whole numbers: which lags most. */
