@@ -22,6 +22,9 @@
  * gets what ~/.netrc (or the file NETRC) has for its host. A URL with a password or with "?" in it
  * is refused: configurations and records would keep it.
  *
+ * https: servers are trusted by the certificates of the system, and by those of the file that
+ * CURL_CA_BUNDLE or SSL_CERT_FILE names (for S3 AWS_CA_BUNDLE before them).
+ *
  * Everything here is Local. One thread at a time uses a server. */
 #ifndef LOCKSTEP_NET_H
 #define LOCKSTEP_NET_H

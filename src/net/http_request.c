@@ -165,6 +165,8 @@ static void identity_set(CURL *curl, const struct ls_server *server)
 {
     enum { REDIRECTS_MAX = 5 };
     bool secure = !strncmp(server->url, "https://", 8);
+    if (server->authorities[0])
+        curl_easy_setopt(curl, CURLOPT_CAINFO, server->authorities);
     if (server->is_signed) {
         curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, server->signer);
         curl_easy_setopt(curl, CURLOPT_USERNAME, server->who.key);
@@ -265,7 +267,8 @@ static bool passes(CURLcode result)
 {
     return result != CURLE_OK && result != CURLE_URL_MALFORMAT &&
            result != CURLE_UNSUPPORTED_PROTOCOL && result != CURLE_PEER_FAILED_VERIFICATION &&
-           result != CURLE_TOO_MANY_REDIRECTS && result != CURLE_OUT_OF_MEMORY;
+           result != CURLE_SSL_CACERT_BADFILE && result != CURLE_TOO_MANY_REDIRECTS &&
+           result != CURLE_OUT_OF_MEMORY;
 }
 
 /* S3 may answer a long request with 200 and say in the body that it failed. */
@@ -280,6 +283,10 @@ static bool succeeded(const struct ls_http_request *request)
            (request->absent_is_fine && request->code == 404);
 }
 
+static const char own_authority[] =
+    ". The name in the URL must be the certificate's. If its authority is not one that the system "
+    "trusts, name a file with the authority's certificate in the environment: CURL_CA_BUNDLE=FILE";
+
 static int refused(const struct ls_server *server, const struct ls_http_request *request,
                    CURLcode result, const char *why, int tries, struct ls_error *error)
 {
@@ -287,13 +294,19 @@ static int refused(const struct ls_server *server, const struct ls_http_request 
     const char *key = or_none(request->key);
     if (tries > 1)
         snprintf(times, sizeof times, ", tried %d times", tries);
-    if (result || request->wrong)
-        return ls_error_set(error, result == CURLE_OUT_OF_MEMORY ? LS_ENOMEM : LS_EIO,
-                            "%s %s/%s: %s%s", request->method, server->url, key,
-                            request->wrong ? request->wrong
-                            : *why         ? why
-                                           : curl_easy_strerror(result),
-                            times);
+    if (result || request->wrong) {
+        int status = ls_error_set(error, result == CURLE_OUT_OF_MEMORY ? LS_ENOMEM : LS_EIO,
+                                  "%s %s/%s: %s%s", request->method, server->url, key,
+                                  request->wrong ? request->wrong
+                                  : *why         ? why
+                                                 : curl_easy_strerror(result),
+                                  times);
+        if (!request->wrong && result == CURLE_PEER_FAILED_VERIFICATION)
+            ls_error_suffix(error, "%s", own_authority);
+        if (!request->wrong && result == CURLE_SSL_CACERT_BADFILE)
+            ls_error_suffix(error, ": %s, which the environment names", server->authorities);
+        return status;
+    }
     ls_xml_element(request->text, "Code", code, sizeof code);
     ls_xml_element(request->text, "Message", message, sizeof message);
     return ls_error_set(error, LS_EIO, "%s %s/%s: HTTP %ld%s%s%s%s%s%s", request->method,

@@ -13,7 +13,8 @@ struct ls_server {
     bool is_signed;   /* S3 */
     char signer[128]; /* CURLOPT_AWS_SIGV4 */
     struct ls_credentials who;
-    char netrc[4096]; /* the file, "" for the usual one */
+    char netrc[4096];       /* the file, "" for the usual one */
+    char authorities[4096]; /* a file of certificates, "" for the system's alone */
     struct ls_net_options options;
 };
 

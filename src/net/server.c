@@ -349,6 +349,17 @@ int ls_url_check(const char *url, struct ls_error *error)
                         ls_url_is(url) ? ":// is not supported: " : "");
 }
 
+/* Whose certificates are trusted beside those that the system trusts. */
+static int authorities_read(struct ls_server *server, struct ls_error *error)
+{
+    const char *file = server->is_signed ? net_environment("AWS_CA_BUNDLE", NULL) : "";
+    file = *file ? file : net_environment("CURL_CA_BUNDLE", "SSL_CERT_FILE");
+    size_t room = sizeof server->authorities;
+    if (snprintf(server->authorities, room, "%s", file) < (int)room)
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG, "the path of the file of certificates is too long");
+}
+
 static void options_fill(struct ls_net_options *o)
 {
     o->tries = o->tries ? o->tries : 6;
@@ -397,6 +408,8 @@ int ls_server_open(struct ls_server **out, const char *url, const struct ls_net_
         status = ls_no_memory(error, "for libcurl");
     else
         status = is_s3(url) ? bucket_open(server, url, error) : web_open(server, url, error);
+    if (!status)
+        status = authorities_read(server, error);
     if (status)
         ls_server_close(server);
     else

@@ -1,5 +1,6 @@
 /* Requests to a web server and to S3: whatever fails once is tried again, whatever fails for good
  * is named, and no secret is. */
+#include "../support/child.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -8,10 +9,13 @@
 #include <lockstep/net.h>
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BYTES = 1000, TRIES = 3 };
 
@@ -419,6 +423,134 @@ CASE_WITH(test_schemes, setup, teardown)
     assert_memory_equal(out, data + 17, 500);
     assert_int_equal(get("S3://bucket/data/x.bin", 17, 500, out, &error), LS_OK);
     assert_memory_equal(out, data + 17, 500);
+}
+
+/* ---- https ----------------------------------------------------------------------------------- */
+
+/* TLS in front of a port of the loopback, for requests without a body, each on a connection of its
+ * own; its own port is what it prints. */
+static const char front[] =
+    "import socket, ssl, sys\n"
+    "tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
+    "tls.load_cert_chain(sys.argv[1], sys.argv[2])\n"
+    "server = socket.create_server(('127.0.0.1', 0))\n"
+    "print(server.getsockname()[1], flush=True)\n"
+    "while True:\n"
+    "    try:\n"
+    "        client = tls.wrap_socket(server.accept()[0], server_side=True)\n"
+    "        inside = socket.create_connection(('127.0.0.1', int(sys.argv[3])))\n"
+    "        asked = b''\n"
+    "        while not asked.endswith(b'\\r\\n\\r\\n'):\n"
+    "            part = client.recv(65536)\n"
+    "            if not part:\n"
+    "                raise OSError('gone')\n"
+    "            asked += part\n"
+    "        inside.sendall(asked)\n"
+    "        while answer := inside.recv(65536):\n"
+    "            client.sendall(answer)\n"
+    "        client.close()\n"
+    "    except OSError:\n"
+    "        pass\n";
+
+/* A certificate for 127.0.0.1 by an authority of its own: itself. */
+static bool certificate_make(const char *certificate, const char *key)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+             "-subj /CN=test -addext subjectAltName=IP:127.0.0.1 -out '%s' -keyout '%s' "
+             ">/dev/null 2>&1",
+             certificate, key);
+    return system(command) == 0;
+}
+
+/* Its port, 0: it does not run here. */
+static int front_start(const char *certificate, const char *key, pid_t *child)
+{
+    char port[8] = "", *inside = strdup(s3_server_url(server, ""));
+    int ends_of[2];
+    *strchr(inside + strlen("http://"), '/') = '\0';
+    assert_int_equal(pipe(ends_of), 0);
+    *child = child_fork(SIGKILL);
+    if (*child == 0) {
+        dup2(ends_of[1], STDOUT_FILENO);
+        execlp("python3", "python3", "-c", front, certificate, key, strrchr(inside, ':') + 1,
+               (char *)NULL);
+        _exit(127);
+    }
+    free(inside);
+    close(ends_of[1]);
+    for (size_t at = 0; at < sizeof port - 1 && read(ends_of[0], port + at, 1) == 1; at++)
+        if (port[at] == '\n')
+            break;
+    close(ends_of[0]);
+    return atoi(port);
+}
+
+/* What the front passes on, and what no certificate speaks for. */
+static void expect_https(int port, const char *certificate, const char *key)
+{
+    char web[64], other[64], bucket[64];
+    snprintf(web, sizeof web, "https://127.0.0.1:%d/web/data/x.bin", port);
+    snprintf(other, sizeof other, "https://localhost:%d/web/data/x.bin", port);
+    snprintf(bucket, sizeof bucket, "https://127.0.0.1:%d", port);
+    unsigned char out[BYTES];
+    struct ls_error error = {0};
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect_bad(web, LS_EIO, "certificate");
+    expect_bad(web, LS_EIO, web);
+    expect_bad(web, LS_EIO, "CURL_CA_BUNDLE=FILE");
+    setenv("CURL_CA_BUNDLE", key, 1); /* no certificate */
+    expect_bad(web, LS_EIO, "certificate");
+    setenv("CURL_CA_BUNDLE", "/nonexistent/authority", 1);
+    expect_bad(web, LS_EIO, "/nonexistent/authority");
+    setenv("CURL_CA_BUNDLE", certificate, 1);
+    expect_bad(other, LS_EIO, "'localhost'");
+    assert_int_equal(s3_server_requests(server), 0);
+    assert_ok(get(web, 17, 500, out, &error), error);
+    assert_memory_equal(out, data + 17, 500);
+    s3_server_fail(server, S3_MOVED, 1, false); /* to http:// */
+    expect_bad(web, LS_EIO, "http");
+    assert_int_equal(s3_server_requests(server), 1);
+
+    char *plain = strdup(getenv("AWS_ENDPOINT_URL"));
+    setenv("AWS_ENDPOINT_URL", bucket, 1);
+    setenv("AWS_CA_BUNDLE", "/nonexistent/authority", 1);
+    expect_bad(where(true), LS_EIO, "/nonexistent/authority");
+    setenv("AWS_CA_BUNDLE", certificate, 1);
+    unsetenv("CURL_CA_BUNDLE");
+    expect_good(true, 17, 500);
+    expect_bad(web, LS_EIO, "certificate");
+    setenv("SSL_CERT_FILE", certificate, 1);
+    unsetenv("AWS_CA_BUNDLE");
+    expect_good(true, 17, 500);
+    assert_int_equal(s3_server_faults(server), 0);
+    setenv("AWS_ENDPOINT_URL", plain, 1);
+    free(plain);
+}
+
+CASE_WITH(test_https, setup, teardown)
+{
+    static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "AWS_CA_BUNDLE"};
+    char *certificate = strdup(scratch_path(*state, "certificate"));
+    char *key = strdup(scratch_path(*state, "key"));
+    pid_t child = 0;
+    for (int i = 0; i < 3; i++)
+        unsetenv(names[i]);
+    bool made = certificate_make(certificate, key);
+    int port = made ? front_start(certificate, key, &child) : 0;
+    if (port)
+        expect_https(port, certificate, key);
+    else
+        print_message("SKIPPED: https: %s\n", made ? "no python3 with ssl" : "no openssl");
+    if (child)
+        kill(child, SIGKILL);
+    if (child)
+        waitpid(child, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        unsetenv(names[i]);
+    free(certificate);
+    free(key);
 }
 
 SUITE_MAIN(NULL, NULL)
