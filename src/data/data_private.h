@@ -493,9 +493,10 @@ int data_stored_text(struct data_stored *stored, int64_t first, int64_t count, s
 /* Appends {"KEY": "TEXT"} to line. */
 int data_jsonl_line(const char *key, const struct ls_text *text, struct ls_text *line,
                     struct ls_error *error);
-/* LS_ESTOPPED if *stop, and how its text ends; the meter shows how much of all tokens is done. */
-int data_tool_step(const volatile int *stop, const char *stopped, int64_t done, int64_t all,
-                   struct ls_error *error);
+/* LS_ESTOPPED if *stop, and how its text ends; the meter shows how much of all is done, both in
+ * `what`. */
+int data_tool_step(const volatile int *stop, const char *stopped, const char *what, int64_t done,
+                   int64_t all, struct ls_error *error);
 
 /* ---- shares of documents (store_merge.c) ----------------------------------------------------- */
 

@@ -20,8 +20,9 @@ struct packer {
     struct data_stored stored;
     struct ls_pack_report *report;
     const volatile int *stop;
-    int64_t tokens; /* T */
-    int64_t full;   /* samples of one piece of T targets */
+    int64_t tokens;   /* T */
+    const char *pass; /* over the documents: what is done with them */
+    int64_t full;     /* samples of one piece of T targets */
     int64_t rests, bins;
     int64_t *rests_of;    /* [T]: rests of each size */
     uint32_t *by_size;    /* [rests]: their numbers by descending size, then ascending */
@@ -35,13 +36,30 @@ struct packer {
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+static int pack_step(const struct packer *p, int64_t done, int64_t all, struct ls_error *error)
+{
+    if (done % STEP_DOCUMENTS != 1)
+        return LS_OK;
+    return data_tool_step(p->stop, "; nothing was written", p->pass, done, all, error);
+}
+
+static void pass_begin(struct packer *p, const char *pass)
+{
+    p->stored.walk = (struct data_idx_walk){0};
+    p->pass = pass;
+}
+
 /* The next document with a target: its first token, and its targets. */
 static bool document_next(struct packer *p, int64_t *first, int64_t *targets, int *status,
                           struct ls_error *error)
 {
-    while (data_stored_next(&p->stored, first, targets, status, error))
-        if (--*targets > 0)
-            return true;
+    const struct data_tokens *what = &p->stored.what.tokens;
+    const int64_t all = what->documents ? what->documents : what->sequences;
+    while (data_stored_next(&p->stored, first, targets, status, error)) {
+        *status = pack_step(p, p->stored.walk.document, all, error);
+        if (*status || --*targets > 0)
+            return !*status;
+    }
     return false;
 }
 
@@ -51,7 +69,7 @@ static int documents_count(struct packer *p, struct ls_error *error)
     struct ls_pack_report *report = p->report;
     int64_t first, targets, used = p->tokens;
     int status = LS_OK;
-    p->stored.walk = (struct data_idx_walk){0};
+    pass_begin(p, "documents counted");
     for (; document_next(p, &first, &targets, &status, error); report->documents++) {
         const int64_t full = targets / p->tokens, rest = targets % p->tokens;
         p->full += full;
@@ -89,7 +107,7 @@ static int documents_sort(struct packer *p, struct ls_error *error)
     for (int64_t size = p->tokens - 1; size > 0; before += p->rests_of[size--])
         place[size] = before;
     int status = LS_OK;
-    p->stored.walk = (struct data_idx_walk){0};
+    pass_begin(p, "documents sorted");
     for (uint32_t number = 0; document_next(p, &first, &targets, &status, error);)
         if (targets % p->tokens > 0)
             p->by_size[place[targets % p->tokens]++] = number++;
@@ -185,6 +203,7 @@ static int bin_take(struct packer *p, int64_t size, uint32_t *bin, struct ls_err
 static int rests_pack(struct packer *p, struct ls_error *error)
 {
     int status = rooms_init(p, error);
+    p->pass = "documents packed";
     int64_t at = 0;
     for (int64_t size = p->tokens - 1; size > 0 && !status; size--)
         for (int64_t end = at + p->rests_of[size]; at < end && !status; at++) {
@@ -194,8 +213,7 @@ static int rests_pack(struct packer *p, struct ls_error *error)
                 break;
             p->bin_of[p->by_size[at]] = bin;
             p->bin_pieces[bin]++;
-            if (at % STEP_DOCUMENTS == 0)
-                status = data_tool_step(p->stop, "; nothing was written", at, p->rests, error);
+            status = pack_step(p, at + 1, p->rests, error);
         }
     free(p->by_size);
     free(p->bin_next);
@@ -232,7 +250,7 @@ static int samples_put(struct packer *p, struct output *o, struct ls_error *erro
 {
     int64_t first, targets, number = 0;
     int status = LS_OK;
-    p->stored.walk = (struct data_idx_walk){0};
+    pass_begin(p, "documents written");
     while (document_next(p, &first, &targets, &status, error)) {
         for (; targets >= p->tokens; targets -= p->tokens, first += p->tokens) {
             sample_begin(o, 1);
@@ -330,8 +348,6 @@ int ls_store_pack(const char *store, int64_t sequence_tokens, const volatile int
     struct packer packer = {.report = report, .stop = stop, .tokens = sequence_tokens};
     *report = (struct ls_pack_report){0};
     int status = packer_init(&packer, store, error);
-    if (!status)
-        status = data_tool_step(stop, "; nothing was written", 0, 1, error);
     if (!status)
         status = documents_count(&packer, error);
     if (!status)

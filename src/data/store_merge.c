@@ -163,7 +163,8 @@ static int merge_copy(struct merge *merge, const volatile int *stop, struct ls_e
         while (!status && data_stored_next(from, &first, &count, &status, error)) {
             status = data_output_copy(&merge->output, from, first, count, error);
             if (!status)
-                status = data_tool_step(stop, stopped, done += count, merge->tokens, error);
+                status =
+                    data_tool_step(stop, stopped, "tokens", done += count, merge->tokens, error);
         }
     }
     return status;
@@ -262,7 +263,8 @@ static int split_copy(struct split *split, const volatile int *stop, struct ls_e
         struct data_output *output = &split->outputs[ls_shares_next(&split->shares)];
         status = data_output_copy(output, from, first, count, error);
         if (!status)
-            status = data_tool_step(stop, stopped, first + count, from->file.tokens, error);
+            status =
+                data_tool_step(stop, stopped, "tokens", first + count, from->file.tokens, error);
     }
     return status;
 }

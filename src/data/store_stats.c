@@ -49,7 +49,7 @@ static int measure(struct data_stored *stored, const volatile int *stop, int64_t
             status = data_stored_text(stored, first, count, &text, error);
         out->text_bytes += (int64_t)text.count;
         if (!status)
-            status = data_tool_step(stop, "", first + count, stored->file.tokens, error);
+            status = data_tool_step(stop, "", "tokens", first + count, stored->file.tokens, error);
     }
     ls_text_release(&text);
     return status;

@@ -21,7 +21,7 @@ static int check_ids(struct data_stored *stored, const volatile int *stop, struc
         here = ls_min(READ_TOKENS, all - at);
         status = data_stored_ids(stored, at, here, &ids, error);
         if (!status)
-            status = data_tool_step(stop, "", at + here, all, error);
+            status = data_tool_step(stop, "", "tokens", at + here, all, error);
     }
     return status;
 }

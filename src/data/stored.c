@@ -218,10 +218,10 @@ int data_stored_ids(struct data_stored *stored, int64_t first, int64_t count, co
     return ls_token_store_read(stored->store, first, count, stored->vocabulary, stored->ids, error);
 }
 
-int data_tool_step(const volatile int *stop, const char *stopped, int64_t done, int64_t all,
-                   struct ls_error *error)
+int data_tool_step(const volatile int *stop, const char *stopped, const char *what, int64_t done,
+                   int64_t all, struct ls_error *error)
 {
-    ls_meter("tokens", done, all);
+    ls_meter(what, done, all);
     return stop && *stop ? ls_error_set(error, LS_ESTOPPED, "stopped by a signal%s", stopped)
                          : LS_OK;
 }

@@ -211,7 +211,6 @@ CASE(test_data_commands)
         {"split", "s_train", "--parts", "2", "--output", "half"},
         {"merge", "half_0", "half_1", "--output", "joined"},
         {"detokenize", "joined", "--output", "joined.jsonl"},
-        {"pack", "s_train", "--sequence", "64"},
         {"verify", "s_train"},
         {"stats", "s_train"},
     };
@@ -226,6 +225,11 @@ CASE(test_data_commands)
         snprintf(line, sizeof line, "lockstep %s: ", command);
         check_shown(command, commands[i], line);
     }
+    char *pack[] = {"pack", "s_train", "--sequence", "64", NULL};
+    check_shown("data pack", pack, "lockstep data pack: 1 of 80 documents counted\n");
+    check_shown("data pack", pack, "lockstep data pack: 1 of 80 documents sorted\n");
+    check_shown("data pack", pack, "lockstep data pack: 1 of 80 documents packed\n");
+    check_shown("data pack", pack, "lockstep data pack: 1 of 80 documents written\n");
 }
 
 /* Whoever reads all of a checkpoint, or computes with it. */
