@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import sys
 from typing import Any, Dict, Sequence
+
+from .errors import NotSupportedError
 
 _CPU = 1
 _CODES = {"f4": (2, 32), "f2": (2, 16), "f8": (2, 64), "bf16": (4, 16), "i4": (0, 32),
@@ -48,6 +51,11 @@ _api.PyCapsule_IsValid.restype = ctypes.c_int
 _api.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_api.PyInterpreterState_Get.restype = _api.PyInterpreterState_Main.restype = ctypes.c_void_p
+# Before Python 3.12 a callback of ctypes runs in the main interpreter, and waits for a lock that the
+# subinterpreter it is called from holds.
+_deadlocks = (sys.version_info < (3, 12)
+              and _api.PyInterpreterState_Get() != _api.PyInterpreterState_Main())
 
 
 @_Destructor  # type: ignore
@@ -72,6 +80,9 @@ def _leave() -> None:
 
 def capsule(pointer: int, dtype: str, shape: Sequence[int], owner: Any) -> Any:
     """A capsule of dense memory that `owner` keeps."""
+    if _deadlocks:
+        raise NotSupportedError("DLPack in a subinterpreter: expected Python 3.12 or later, or the main "
+                                "interpreter; numpy() gives the same memory")
     sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
     code, bits = _CODES[dtype]
     managed = _Managed()

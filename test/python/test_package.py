@@ -1,7 +1,7 @@
 """The package itself: what importing costs, that all public names are documented and typed."""
 
 import ctypes
-import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -147,6 +147,34 @@ def test_a_library_that_is_not_there_says_where_it_was_looked_for():
               "except ImportError as error: print(error)")
     told = python(script, LOCKSTEP_LIBRARY="/nowhere/liblockstep.so.0")
     assert "/nowhere/liblockstep.so.0" in told
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("_xxsubinterpreters"), reason="of Python 3.8 to 3.12")
+def test_a_subinterpreter_has_runs_of_its_own(recipe):
+    """One is closed, one is left open when its interpreter ends; the main one has its own then. A
+    capsule, whose callbacks would deadlock there before Python 3.12, is refused."""
+    old = sys.version_info < (3, 12)  # an isolated one of 3.12 loads no ctypes
+    inner = ("import json, sys\n"
+             f"sys.path[:0] = {sys.path!r}\n"
+             "import lockstep as ls\n"
+             f"run = ls.Run(json.loads({json.dumps(recipe)!r}), progress=False)\n"
+             "print(run.hash())\n"
+             "try:\n"
+             "    run.params['h.0.attn.q.weight'].__dlpack__()\n"
+             "except ls.NotSupportedError as error:\n"
+             "    print(error)\n")
+    script = ("import _xxsubinterpreters as inner, json\n"
+              "for end in ('run.close()', ''):\n"
+              f"    one = inner.create(isolated={old})\n"
+              f"    inner.run_string(one, {inner!r} + end)\n"
+              "    inner.destroy(one)\n"
+              "import lockstep as ls\n"
+              f"with ls.Run(json.loads({json.dumps(recipe)!r}), progress=False) as run:\n"
+              "    print(run.hash())\n")
+    told = python(script).splitlines()
+    refused = [line for line in told if line.startswith("DLPack in a subinterpreter: expected Python 3.12")]
+    hashes = [line for line in told if line not in refused]
+    assert len(hashes) == 3 and len(set(hashes)) == 1 and len(refused) == 2 * old
 
 
 def test_modules_are_imported_in_any_order():
