@@ -296,18 +296,19 @@ class Session:
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *, copied: bool = True,
-            heard: Optional[Heard] = None) -> Dict[str, Any]:
+            heard: Optional[Heard] = None, begun: Callable[[], None] = lambda: None) -> Dict[str, Any]:
         """Does the order; returns its answer, and among it the arrays wanted: copies, or what
         :meth:`raw` gives. Ctrl-C between any two lines leaves the session to the next order. heard:
         called with the report of an order that was done, in place of an answer, also if an interrupt
-        is raised behind it."""
+        is raised behind it. begun: called first, if no other order is under way."""
         mine = object()
         try:
             self._under_way[mine] = None
             if list(self._under_way)[0] is not mine and self._pid == os.getpid():
                 raise errors.ArgumentError(
-                    f"{verb}: another order is under way, in another thread or a callback: a session "
-                    "does one thing at a time")
+                    f"{verb}: another order is under way, in another thread, or one that on_event hears "
+                    "of: a session does one thing at a time")
+            begun()
             answer = self._ask(verb, options, arrays, heard)
             for name in wanted:
                 answer[name] = self.array(name) if copied else self.raw(name)

@@ -371,11 +371,14 @@ class _Opened:
 
     def close(self) -> None:
         """Ends the ranks; a run saves what its steps have made. Arrays without a copy stay
-        readable. Closing twice does nothing."""
-        session, self._session = self._session, None
-        _lib.opened.discard(weakref.ref(self))
-        if session is not None:
-            session.ask("close")
+        readable. Closing twice does nothing. While another call is under way it is an error, and the
+        run stays open."""
+        def begun() -> None:
+            self._session = None
+            _lib.opened.discard(weakref.ref(self))
+
+        if self._session is not None:
+            self._session.ask("close", begun=begun)
 
     def __enter__(self: Opened) -> Opened:
         return self
@@ -406,9 +409,10 @@ class Run(_Opened):
         config: a YAML file, or a dict of keys, ``{"train": {"steps": 100}}`` or
             ``{"train.steps": 100}``.
         keys: more keys, over those of config.
-        on_step: called with each :class:`Step`, in this thread.
-        on_event: called with dicts: ``{"event": "log" | "started" | "evaluated" | "saved" |
-            "sampled" | "idle", ...}``.
+        on_step: called with each :class:`Step` when it is over, in this thread; it may use the run.
+        on_event: called with dicts, ``{"event": "log" | "started" | "evaluated" | "saved" |
+            "sampled" | "idle", ...}``, while a call is under way: of the run it may call
+            :meth:`stop` alone.
         progress: a live line; None: on a terminal, or in a notebook.
 
     With keys ``rollout.dp``, ``rollout.pp`` and ``rollout.tp``, :meth:`generate`, :meth:`logprobs`

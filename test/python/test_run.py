@@ -66,6 +66,39 @@ def test_metrics_are_a_named_tuple_and_callbacks_hear_in_this_thread(recipe):
     assert threads == {threading.get_ident()}
 
 
+def test_what_callbacks_may_call(recipe, tmp_path):
+    """on_step all that the loop may; on_event, and another thread meanwhile, nothing but stop: what is
+    refused leaves the run open, so that it saves when it is closed."""
+    def on_step(step):
+        if step.step == 1:
+            made.append((run.hash(), run.save()[-1:], run.step().step, len(run.write("1", max_tokens=2))))
+
+    def on_event(event):
+        if event["event"] != "saved" or len(refused) > 9:
+            return
+        other = threading.Thread(target=tried)
+        other.start(), other.join()
+        tried()
+        run.stop()
+
+    def tried():
+        for call in (run.hash, run.step, run.save, lambda: run.write("1"), run.close):
+            try:
+                call()
+            except ls.ArgumentError as error:
+                refused.append(str(error))
+
+    made, refused = [], []
+    run = ls.Run(recipe, on_step=on_step, on_event=on_event, progress=False)
+    steps = [m.step for m in run]
+    assert [one[1:] for one in made] == [("1", 2, 1)] and steps == [1] and run.step_count == 2  # stopped
+    assert len(refused) == 10 and all("another order is under way" in text for text in refused)
+    assert not run.closed
+    run.close()
+    with ls.Run(recipe, {"train.resume": "auto"}, progress=False) as again:
+        assert again.step_count == 2
+
+
 def test_a_step_is_what_the_answer_says_in_json(recipe):
     """Two ways to the same values: the report's members stand where the library has them."""
     with ls.Run(recipe, {"log.hash_every": 2}, progress=False) as run:
