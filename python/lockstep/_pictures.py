@@ -7,6 +7,7 @@ import os
 from typing import List, Sequence, Union
 
 from . import _keys
+from .errors import ArgumentError
 
 
 def seconds(value: float) -> str:
@@ -62,8 +63,11 @@ class Picture:
         return self.svg
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes the file, under another name first."""
-        write(path, self.svg)
+        """Writes the file, an SVG, under another name first."""
+        name = _keys.path(path)
+        if not name.endswith((".svg", ".SVG")):
+            raise ArgumentError(f"{name}: the picture is an SVG: expected a name that ends in .svg")
+        write(name, self.svg)
 
 
 def write(path: Union[str, "os.PathLike[str]"], text: str) -> None:

@@ -110,8 +110,10 @@ class Tensor:
 
     def state(self, i: int) -> "Tensor":
         """State i of the optimizer: 0 and 1 are AdamW's moments."""
-        if i not in range(self._entry["states"]):
-            raise ArgumentError(f"state {i!r} of {self.name}: it has {self._entry['states']}")
+        count = self._entry["states"]
+        if i not in range(count):
+            raise ArgumentError(f"state {i!r} of {self.name}: " + (
+                f"expected a number from 0 to {count - 1}" if count else "the optimizer keeps none"))
         return Tensor(self._owner, self._entry, "state", i)
 
     # -- reading --

@@ -15,7 +15,7 @@ from typing import Sequence, Tuple, TypeVar, Union
 from . import _arrays, _keys, _lib, _progress, _safetensors
 from ._pictures import Picture
 from ._lib import Report, Session, array_of, numpy, uninterrupted
-from .errors import ArgumentError, ClosedError, CommError
+from .errors import ArgumentError, ClosedError, CommError, LockstepError
 from .tensor import Params
 
 Keys = _keys.Keys
@@ -671,7 +671,7 @@ class Run(_Opened):
     def _repr_html_(self) -> str:
         try:
             return repr(self) + "<br>" + self.plot().svg
-        except (OSError, ArgumentError):
+        except LockstepError:  # no step yet
             return repr(self)
 
 

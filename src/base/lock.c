@@ -160,6 +160,9 @@ static int refuse_held(const struct ls_lock *lock, struct ls_error *error)
                  "wait for its end, stop it, or write elsewhere. If that host is lost for good, "
                  "remove %.300s",
                  lock->path);
+    else if (holder.pid == (long)getpid())
+        snprintf(advice, sizeof advice,
+                 "that is this process: close its run first, or write elsewhere");
     return refuse(lock, &holder, advice, error);
 }
 

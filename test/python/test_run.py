@@ -99,6 +99,22 @@ def test_what_callbacks_may_call(recipe, tmp_path):
         assert again.step_count == 2
 
 
+def test_a_run_that_this_process_has_open_is_told_so(recipe):
+    """As a cell of a notebook that is run again finds it."""
+    with ls.Run(recipe, progress=False):
+        with pytest.raises(ls.BusyError, match="that is this process: close its run first"):
+            ls.Run(recipe, progress=False)
+
+
+def test_a_run_without_a_step_is_shown_without_a_picture(recipe, tmp_path):
+    with ls.Run(recipe, progress=False) as run:
+        assert run._repr_html_() == repr(run)
+        run.step()
+        assert "<svg" in run._repr_html_()
+        with pytest.raises(ls.ArgumentError, match="loss.png: .* expected a name that ends in .svg"):
+            run.plot().save(tmp_path / "loss.png")
+
+
 def test_a_step_is_what_the_answer_says_in_json(recipe):
     """Two ways to the same values: the report's members stand where the library has them."""
     with ls.Run(recipe, {"log.hash_every": 2}, progress=False) as run:
@@ -181,6 +197,8 @@ def test_states_say_their_type(recipe):
         run.step()
         tensor = run.params["h.0.attn.q.weight"]
         assert (tensor.dtype, tensor.state(0).dtype) == ("float32", "bfloat16")
+        with pytest.raises(ls.ArgumentError, match="state 2 of .*: expected a number from 0 to 1"):
+            tensor.state(2)
         with pytest.raises(ls.ArgumentError, match="only float32 tensors"):
             tensor.state(0).set(tensor.full())
 
