@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers as kinds
 import operator
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import AbstractSet as Set, Any, List, Mapping, Optional, Sequence, Tuple
 
 from ._lib import numpy
 from .errors import ArgumentError
@@ -98,13 +98,19 @@ def prompts_read(prompts: Any) -> Tuple[List[Any], List[Any]]:
 
 def numbers(name: str, given: Any, count: int) -> Any:
     """float64 [count] of what a function of that name gave: one finite number a text."""
-    np, expected = numpy(), f"expected {count} finite numbers, one a text"
+    np, expected = numpy(), f"expected a list of {count} finite numbers, one a text"
     try:
-        values = np.array([float(x) for x in given])
-    except (TypeError, ValueError, RuntimeError) as error:  # the last one of torch
+        if isinstance(given, (str, bytes, Mapping, Set)):
+            raise TypeError(f"got {type(given).__name__}")
+        # a tensor of torch that wants a gradient is taken without it
+        values = np.array([float(x) for x in getattr(given, "detach", lambda: given)()])
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last one of torch
         raise ArgumentError(f"{name} gave {str(given)[:64]}: {expected}: {error}") from error
     if len(values) != count or not np.isfinite(values).all():
         raise ArgumentError(f"{name} gave {values.tolist()[:8]}, {len(values)} in all: {expected}")
+    if abs(values).max() > np.finfo(np.float32).max:  # their squares would not be finite
+        raise ArgumentError(f"{name} gave {values[abs(values).argmax()]}: expected numbers up to 3.4e38, "
+                            "as float32 has them")
     return values
 
 

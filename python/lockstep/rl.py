@@ -213,8 +213,8 @@ class GRPO(Loop):
         if out.ids.shape[1] > self.run.sequence + 1:
             longest = int(out.prompt_lengths.argmax()) // self.n
             raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, "
-                                f"and {self.max_tokens} drawn: expected data.sequence = "
-                                f"{self.run.sequence} or less in all")
+                                f"and {self.max_tokens} drawn: expected data.sequence + 1 = "
+                                f"{self.run.sequence + 1} or less in all")
         texts = out.texts if self.run.end_of_document is not None else [  # else no tokenizer
             row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
         asked = [self.prompts[i] for i in places for _ in range(self.n)]

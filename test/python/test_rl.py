@@ -720,8 +720,8 @@ def run(start, tmp_path_factory):
     ({"prompts": [{}]}, 'prompts.0. is {}: expected a text, .* whose "prompt" is one'),
     ({"prompts": [5]}, "prompts.0. is 5: expected a text"), ({"reward": None}, "reward is None: exp"),
     ({"prompts": [[1, 2], "a"]}, "got str: expected a list of token ids, as all of them are"),
-    ({"reward": lambda prompts, texts: None}, "reward gave None: expected 8 finite numbers"),
-    ({"reward": lambda prompts, texts: ["a"] * 8}, "reward gave .*expected 8 finite numbers"),
+    ({"reward": lambda prompts, texts: None}, "reward gave None: expected a list of 8 finite numbers"),
+    ({"reward": lambda prompts, texts: ["a"] * 8}, "reward gave .*expected a list of 8 finite numbers"),
     ({"kl": .1, "reference": lambda ids: None}, "reference: expected an array of numbers"),
     ({"kl": .1, "reference": lambda ids: ids[:, :1]}, "reference has shape .8, 1.: expected"),
     ({"kl": .1, "reference": lambda ids: ids * np.nan}, "reference.0, 0. is nan: expected finite"),
@@ -732,9 +732,14 @@ def run(start, tmp_path_factory):
     ({"prompts": []}, "prompts: expected a list, of at least one text"),
     ({"top_k": 5}, "top_k: texts would be drawn from another.*: leave it out, and lower temp"),
     ({"top_p": .9}, "top_p: texts would be drawn from another"),
-    ({"reward": lambda prompts, texts: [1.0]}, "expected 8 finite numbers"),
-    ({"reward": lambda prompts, texts: [float("nan")] * 8}, "expected 8 finite numbers"),
-    ({"prompts": ["12345678"], "max_tokens": 11}, r"prompts\[0\]: 8 tokens, and"),
+    ({"reward": lambda prompts, texts: [1.0]}, "expected a list of 8 finite numbers"),
+    ({"reward": lambda prompts, texts: [float("nan")] * 8}, "expected a list of 8 finite numbers"),
+    ({"reward": lambda prompts, texts: dict.fromkeys(range(8), 1)}, "expected a list of .*: got dict"),
+    ({"reward": lambda prompts, texts: "1" * 8}, "expected a list of .*: got str"),
+    ({"reward": lambda prompts, texts: [1e300] * 8}, "gave 1e.300: expected numbers up to 3.4e38"),
+    ({"reward": lambda prompts, texts: [10**400] * 8}, "expected a list of .*: int too large"),
+    ({"prompts": ["12345678"], "max_tokens": 11},
+     r"prompts\[0\]: 8 tokens, and 11 drawn: expected data.sequence \+ 1"),
 ], ids=str)
 def test_wrong_arguments_are_named(run, options, text):
     given = {"prompts": PROMPTS, "reward": reward, "n": 4, "max_tokens": 5, **options}
