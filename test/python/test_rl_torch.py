@@ -109,6 +109,32 @@ def test_torch_shares_the_memory_of_tensors(tmp_path):
         assert tensor[3, 4] == theirs[3, 4].item() and run.hash() != before
 
 
+@pytest.mark.parametrize("layout", [{}, {"parallel.tp": 2}, {"parallel.dp": 2, "parallel.zero": 3}], ids=str)
+def test_a_loss_as_the_page_has_it_has_the_gradient_of_autograd(tmp_path, layout):
+    """The lines of doc/python.md, beside autograd through the whole model."""
+    page = (ROOT / "doc" / "python.md").read_text().splitlines()
+    at = next(i for i, line in enumerate(page) if "requires_grad_()" in line)
+    model = model_make(1)
+    model.save_pretrained(tmp_path / "model")
+    ids = torch.randint(0, VOCABULARY, (8, 12), generator=torch.Generator().manual_seed(1))
+
+    def loss(logp):
+        return .01 * (logp ** 2).mean() - torch.sigmoid(.3 * logp[:, 1:].mean(1)).mean()
+
+    every = torch.log_softmax(model(ids[:, :-1]).logits, -1).gather(2, ids[:, 1:, None])[:, :, 0]
+    loss(torch.cat([torch.zeros(8, 1), every], 1)).backward()
+    theirs = model.transformer
+    with ls.Run({**KEYS, "model.from": tmp_path / "model", "train.out": tmp_path / "run", **layout},
+                progress=False) as run:
+        exec("\n".join(line.strip() for line in page[at:at + 4]),
+             {"torch": torch, "run": run, "ids": ids, "loss": loss})
+        assert run.step_count == 1
+        for name, wanted in (("wte.weight", theirs.wte.weight.grad), ("wpe.weight", theirs.wpe.weight.grad),
+                             ("h.0.attn.q.weight", theirs.h[0].attn.c_attn.weight.grad[:, :32].T)):
+            found = run.params[name].grad.full()
+            assert abs(found - wanted.numpy()).max() < 1e-5 * abs(wanted.numpy()).max(), name
+
+
 def test_entropy_is_that_of_torch(tmp_path):
     model = model_make(4)
     model.save_pretrained(tmp_path / "model")
