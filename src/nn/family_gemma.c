@@ -2,12 +2,6 @@
  * from one, GeGLU, and heads whose width is a key of its own. */
 #include "nn/family_gemma.h"
 
-static const struct parameter embedding_parameters[] = {
-    LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "model.embed_tokens.weight"),
-    {0},
-};
-
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,
     GEMMA_NORM("norm1", "norm_1.weight", "input_layernorm.weight"),
@@ -23,7 +17,7 @@ static const struct parameter head_parameters[] = {
 };
 
 enum { EMBEDDING_IDS, EMBEDDING_ROWS, EMBEDDING_OUT };
-enum { X, A1, RSTD1, QKV, O, LSE, Y1, H1, A2, RSTD2, F, G, Y2, OUT };
+enum { LLAMA_PRENORM_ENUMERATORS };
 enum { HEAD_X, HEAD_A, HEAD_RSTD };
 
 const struct program gemma_embedding = {
@@ -33,15 +27,10 @@ const struct program gemma_embedding = {
                [EMBEDDING_OUT] = LLAMA_STREAM("out", AGAIN_FULL)},
     .steps = {{&step_embedding, {EMBEDDING_IDS}, {EMBEDDING_ROWS}, "table", .dropout = "embedding"},
               {&step_scale, {EMBEDDING_ROWS}, {EMBEDDING_OUT}, NULL, NULL, NULL}},
-    .parameters = embedding_parameters};
+    .parameters = llama_embedding_parameters};
 
-static const struct program block = {
-    LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES},
-    .steps = {LLAMA_RMSNORM(step_rmsnorm_plus_one, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),
-              LLAMA_ATTEND(QKV),
-              LLAMA_RMSNORM(step_rmsnorm_plus_one, X, Y1, A2, RSTD2, H1, "norm2"), LLAMA_FEED(A2),
-              LLAMA_ADD(H1, Y2, OUT)},
-    .parameters = block_parameters};
+static const struct program block = {LLAMA_PRENORM_BLOCK(step_rmsnorm_plus_one),
+                                     .parameters = block_parameters};
 
 const struct program gemma_head = {
     LLAMA_NAMES,

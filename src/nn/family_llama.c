@@ -2,21 +2,18 @@
  * attention, no biases. */
 #include "nn/family_llama.h"
 
-static const struct parameter embedding_parameters[] = {
-    {"table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, WHEN_ALWAYS,
-     "model.embed_tokens.weight"},
+const struct parameter llama_embedding_parameters[] = {
+    LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                 "model.embed_tokens.weight"),
     {0},
 };
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,
     LLAMA_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
-    {"qkv bias", "attn.q.bias", SIZE_ONE, SIZE_QUERY, CUT_COLUMNS, START_ZERO, WHEN_BIAS,
-     "self_attn.q_proj.bias"},
-    {"qkv bias", "attn.k.bias", SIZE_ONE, SIZE_KV, CUT_KV, START_ZERO, WHEN_BIAS,
-     "self_attn.k_proj.bias"},
-    {"qkv bias", "attn.v.bias", SIZE_ONE, SIZE_KV, CUT_KV, START_ZERO, WHEN_BIAS,
-     "self_attn.v_proj.bias"},
+    LLAMA_BIAS("qkv bias", "attn.q.bias", SIZE_QUERY, CUT_COLUMNS, "self_attn.q_proj.bias"),
+    LLAMA_BIAS("qkv bias", "attn.k.bias", SIZE_KV, CUT_KV, "self_attn.k_proj.bias"),
+    LLAMA_BIAS("qkv bias", "attn.v.bias", SIZE_KV, CUT_KV, "self_attn.v_proj.bias"),
     LLAMA_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
                "post_attention_layernorm.weight"),
     {0},
@@ -24,14 +21,14 @@ static const struct parameter block_parameters[] = {
 
 /* The head's matrix is the embedding table where the two are tied. */
 static const struct parameter head_parameters[] = {
-    {"table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, WHEN_ALWAYS,
-     "lm_head.weight"},
+    LLAMA_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                 "lm_head.weight"),
     LLAMA_NORM("norm", "norm_f.weight", SIZE_CHANNELS, CUT_NONE, "model.norm.weight"),
     {0},
 };
 
 enum { EMBEDDING_IDS, EMBEDDING_OUT };
-enum { X, A1, RSTD1, QKV, O, LSE, Y1, H1, A2, RSTD2, F, G, Y2, OUT };
+enum { LLAMA_PRENORM_ENUMERATORS };
 enum { HEAD_X, HEAD_A, HEAD_RSTD };
 
 const struct program llama_embedding = {
@@ -39,14 +36,10 @@ const struct program llama_embedding = {
     .values = {[EMBEDDING_IDS] = LLAMA_ALL("ids", SIZE_ONE, AGAIN_FULL),
                [EMBEDDING_OUT] = LLAMA_STREAM("out", AGAIN_FULL)},
     .steps = {{&step_embedding, {EMBEDDING_IDS}, {EMBEDDING_OUT}, "table", .dropout = "embedding"}},
-    .parameters = embedding_parameters};
+    .parameters = llama_embedding_parameters};
 
-const struct program llama_block = {
-    LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES},
-    .steps = {LLAMA_RMSNORM(step_rmsnorm, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),
-              LLAMA_ATTEND(QKV), LLAMA_RMSNORM(step_rmsnorm, X, Y1, A2, RSTD2, H1, "norm2"),
-              LLAMA_FEED(A2), LLAMA_ADD(H1, Y2, OUT)},
-    .parameters = block_parameters};
+const struct program llama_block = {LLAMA_PRENORM_BLOCK(step_rmsnorm),
+                                    .parameters = block_parameters};
 
 const struct program llama_head = {
     LLAMA_NAMES,

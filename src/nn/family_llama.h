@@ -7,6 +7,7 @@
 
 /* The whole programs. Blocks have biases of q, k and v where the model has biases. */
 extern const struct program llama_embedding, llama_block, llama_head;
+extern const struct parameter llama_embedding_parameters[];
 /* With the norms behind attention and mlp, and norms of the whole rows of q and k. */
 extern const struct program olmo2_block;
 extern const struct ls_gguf_name olmo2_gguf_names[];
@@ -45,23 +46,27 @@ extern const struct ls_gguf_name olmo2_gguf_names[];
     {                                                                                              \
         role, name, SIZE_ONE, size, cut, START_ONE, WHEN_ALWAYS, elsewhere                         \
     }
+#define LLAMA_BIAS(role, name, size, cut, elsewhere)                                               \
+    {                                                                                              \
+        role, name, SIZE_ONE, size, cut, START_ZERO, WHEN_BIAS, elsewhere                          \
+    }
 
 /* clang-format off */
-/* A block's matrices, which come first. */
-#define LLAMA_MATRICES                                                                             \
-    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS,                      \
-                 "self_attn.q_proj.weight"),                                                       \
-    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV,                           \
-                 "self_attn.k_proj.weight"),                                                       \
-    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV,                           \
-                 "self_attn.v_proj.weight"),                                                       \
+/* A block's matrices, which come first: those of q, k and v, and of gate and up, by their names
+ * elsewhere. */
+#define LLAMA_MATRICES_OF(q, k, v, gate, up)                                                       \
+    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, q),                  \
+    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, k),                       \
+    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, v),                       \
     LLAMA_MATRIX("proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS,               \
                  "self_attn.o_proj.weight"),                                                       \
-    LLAMA_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS,                       \
-                 "mlp.gate_proj.weight"),                                                          \
-    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, "mlp.up_proj.weight"),  \
+    LLAMA_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, gate),                \
+    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, up),                    \
     LLAMA_MATRIX("down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS,                  \
                  "mlp.down_proj.weight")
+#define LLAMA_MATRICES                                                                             \
+    LLAMA_MATRICES_OF("self_attn.q_proj.weight", "self_attn.k_proj.weight",                        \
+                      "self_attn.v_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight")
 /* clang-format on */
 
 /* ---- rows of values -------------------------------------------------------------------------- */
@@ -127,6 +132,14 @@ extern const struct ls_gguf_name olmo2_gguf_names[];
     {&step_activation, {F}, {G}, NULL, NULL, NULL},                                                \
     {&step_row, {G}, {Y2}, "down", NULL, "mlp"}
 #define LLAMA_ADD(x, y, sum) {&step_add, {x, y}, {sum}, NULL, NULL, NULL}
+
+/* The whole block where norms of a kind stand in front of attention and mlp; its enumerators. */
+#define LLAMA_PRENORM_ENUMERATORS X, A1, RSTD1, QKV, O, LSE, Y1, H1, A2, RSTD2, F, G, Y2, OUT
+#define LLAMA_PRENORM_BLOCK(kind)                                                                  \
+    LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES},                             \
+    .steps = {LLAMA_RMSNORM(kind, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),                 \
+              LLAMA_ATTEND(QKV), LLAMA_RMSNORM(kind, X, Y1, A2, RSTD2, H1, "norm2"),               \
+              LLAMA_FEED(A2), LLAMA_ADD(H1, Y2, OUT)}
 /* clang-format on */
 
 #endif

@@ -4,32 +4,18 @@
 
 #define PHI_QKV     "self_attn.qkv_proj.weight"
 #define PHI_GATE_UP "mlp.gate_up_proj.weight"
-/* clang-format off */
 static const struct parameter block_parameters[] = {
-    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, PHI_QKV),
-    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, PHI_QKV),
-    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, PHI_QKV),
-    LLAMA_MATRIX("proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS,
-                 "self_attn.o_proj.weight"),
-    LLAMA_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, PHI_GATE_UP),
-    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, PHI_GATE_UP),
-    LLAMA_MATRIX("down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS,
-                 "mlp.down_proj.weight"),
+    LLAMA_MATRICES_OF(PHI_QKV, PHI_QKV, PHI_QKV, PHI_GATE_UP, PHI_GATE_UP),
     LLAMA_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
     LLAMA_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
                "post_attention_layernorm.weight"),
     {0},
 };
-/* clang-format on */
 
-enum { X, A1, RSTD1, QKV, O, LSE, Y1, H1, A2, RSTD2, F, G, Y2, OUT };
+enum { LLAMA_PRENORM_ENUMERATORS };
 
-static const struct program block = {
-    LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES},
-    .steps = {LLAMA_RMSNORM(step_rmsnorm, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),
-              LLAMA_ATTEND(QKV), LLAMA_RMSNORM(step_rmsnorm, X, Y1, A2, RSTD2, H1, "norm2"),
-              LLAMA_FEED(A2), LLAMA_ADD(H1, Y2, OUT)},
-    .parameters = block_parameters};
+static const struct program block = {LLAMA_PRENORM_BLOCK(step_rmsnorm),
+                                     .parameters = block_parameters};
 
 /* The published config.json files. The tiny one is ours, for tests. */
 #define PHI3 "vocab=32064 context=4096 window=2047 "
