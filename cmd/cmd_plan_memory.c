@@ -4,7 +4,6 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
-#include <lockstep/planner/lesson.h>
 #include <lockstep/train/memory.h>
 
 #include <stdlib.h>
@@ -24,18 +23,6 @@ struct plan_shown {
 };
 
 /* ---- beside the textbook: state -------------------------------------------------------------- */
-
-/* Bytes a parameter that Rajbhandari et al. 2020 (ZeRO) count in mixed precision with Adam: weights
- * and gradients of two bytes, masters and two states of four each; over d ranks. */
-struct textbook {
-    double parameters, gradients, optimizer;
-};
-static struct textbook textbook_of(double weights, int zero, double ranks)
-{
-    return (struct textbook){.parameters = 2 * weights / (zero >= 3 ? ranks : 1),
-                             .gradients = 2 * weights / (zero >= 2 ? ranks : 1),
-                             .optimizer = 12 * weights / (zero >= 1 ? ranks : 1)};
-}
 
 /* Weights of the part of the model that the rank computes with. */
 static int weights_of(const struct ls_layout *layout, int64_t pp, double *weights,
@@ -58,21 +45,6 @@ static void row(const char *name, double parameters, double gradients, double op
     printf("  %-22s %13s %13s %13s %13s\n", name, cmd_size((int64_t)parameters).text,
            cmd_size((int64_t)gradients).text, cmd_size((int64_t)optimizer).text,
            cmd_size((int64_t)(parameters + gradients + optimizer)).text);
-}
-
-static void rows(const char *before, const struct ls_memory_plan *plan, struct textbook book)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%stextbook", before);
-    row(name, book.parameters, book.gradients, book.optimizer);
-    snprintf(name, sizeof name, "%shere", before);
-    row(name, (double)plan->bytes[LS_MEMORY_PARAMETERS], (double)plan->bytes[LS_MEMORY_GRADIENTS],
-        (double)plan->bytes[LS_MEMORY_OPTIMIZER]);
-}
-
-static void head(void)
-{
-    printf("  %-22s %13s %13s %13s %13s\n", "", "parameters", "gradients", "optimizer", "in all");
 }
 
 static void state_differences(const struct plan_shown *shown, const struct ls_memory_plan *plan)
@@ -101,10 +73,14 @@ static void state_differences(const struct plan_shown *shown, const struct ls_me
         puts("  A tied table has two gradients, as the head and as the table, added last.");
 }
 
+/* Beside the bytes a parameter that Rajbhandari et al. 2020 (ZeRO) count in mixed precision with
+ * Adam: weights and gradients of two bytes, masters and two states of four each; over n ranks. */
 static int state_print(const struct plan_shown *shown, const struct plan_ranks *ranks,
                        struct ls_error *error)
 {
     const struct ls_layout *l = shown->layout;
+    const size_t *bytes = ranks->plan.bytes;
+    const double n = (double)l->sets[0].shard_ranks;
     double weights = 0;
     int status = weights_of(l, ranks->pp, &weights, error);
     if (status)
@@ -113,8 +89,11 @@ static int state_print(const struct plan_shown *shown, const struct plan_ranks *
         "\nstate of rank %ld beside the textbook: 16 bytes for each of %.1fM parameters, ZeRO %d "
         "over %ld ranks\n",
         (long)ranks->rank, weights / 1e6, l->zero, (long)l->sets[0].shard_ranks);
-    head();
-    rows("", &ranks->plan, textbook_of(weights, l->zero, (double)l->sets[0].shard_ranks));
+    printf("  %-22s %13s %13s %13s %13s\n", "", "parameters", "gradients", "optimizer", "in all");
+    row("textbook", 2 * weights / (l->zero >= 3 ? n : 1), 2 * weights / (l->zero >= 2 ? n : 1),
+        12 * weights / (l->zero >= 1 ? n : 1));
+    row("here", (double)bytes[LS_MEMORY_PARAMETERS], (double)bytes[LS_MEMORY_GRADIENTS],
+        (double)bytes[LS_MEMORY_OPTIMIZER]);
     state_differences(shown, &ranks->plan);
     return LS_OK;
 }
@@ -157,51 +136,14 @@ static void activations_print(const struct plan_shown *shown, const struct plan_
         puts("  The textbook's values have two bytes; in fp32 they have four.");
 }
 
-/* ---- a model that textbooks like ------------------------------------------------------------- */
-
-static int seven_plan(int zero, struct ls_layout *layout, struct ls_memory_plan *plan,
-                      struct ls_error *error)
-{
-    struct ls_config config;
-    int status = ls_lesson_seven(4, zero, &config, error);
-    if (!status)
-        status = ls_config_layout(&config, 0, layout, error);
-    return status ? status : ls_plan_rank(&config, layout, 0, plan, error);
-}
-
-static int seven_print(struct ls_error *error)
-{
-    static struct ls_layout layout;
-    int status = LS_OK;
-    for (int zero = 0; zero <= 3 && !status; zero++) {
-        struct ls_memory_plan plan;
-        double weights = 0;
-        char name[32];
-        status = seven_plan(zero, &layout, &plan, error);
-        if (!status)
-            status = weights_of(&layout, 0, &weights, error);
-        if (status)
-            break;
-        if (zero == 0) {
-            printf("\nLlama 2 7B, %.2fB parameters, on 4 ranks: the state of a rank\n",
-                   weights / 1e9);
-            head();
-        }
-        snprintf(name, sizeof name, "zero %d, ", zero);
-        rows(name, &plan, textbook_of(weights, zero, 4));
-    }
-    return status;
-}
-
-/* Prints the textbook's figures beside those of ranks, and beside a model that textbooks like. */
+/* The textbook's figures beside those of ranks. */
 static int plan_explain(const struct plan_shown *shown, const struct plan_ranks *ranks,
                         struct ls_error *error)
 {
     int status = state_print(shown, ranks, error);
-    if (status)
-        return status;
-    activations_print(shown, ranks);
-    return seven_print(error);
+    if (!status)
+        activations_print(shown, ranks);
+    return status;
 }
 
 /* ---- kinds of ranks -------------------------------------------------------------------------- */

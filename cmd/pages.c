@@ -345,7 +345,7 @@ static const struct cmd_page pages[] = {
      "machine has less memory than the ranks take, it says which changes of the layout would "
      "be enough, the cheapest first.\n\n--explain compares it with the figures of papers (16 "
      "bytes per parameter, ZeRO 1 to 3, the activations of Korthikanti et al.) and explains "
-     "differences, for this configuration and for a model of 7 billion parameters on 4 ranks.",
+     "differences.",
      plan_memory_options, cmd_plan_memory, 0,
      "lockstep plan memory configs/gpt2-124m.yaml parallel.dp=4 parallel.zero=2\n"
      "lockstep plan memory configs/llama-405b-16k.yaml --svg memory.svg\n"

@@ -140,15 +140,3 @@ int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *as
     ls_cluster_release(&own);
     return status;
 }
-
-int ls_lesson_seven(int64_t ranks, int zero, struct ls_config *config, struct ls_error *error)
-{
-    char *page = page_read("memory"), *at = page, keys[512];
-    if (!page)
-        return ls_no_memory(error, "for a lesson");
-    strsep(&at, "\n");
-    snprintf(keys, sizeof keys, "%s batch.global=%ld parallel.dp_shard=%ld parallel.zero=%d",
-             strsep(&at, "\n") + strlen("keys "), (long)ranks, (long)ranks, zero);
-    free(page);
-    return lesson_config(keys, config, error);
-}

@@ -100,16 +100,6 @@ CASE(test_memory)
     has(page, "40.4 GB      27.0 GB      53.9 GB       121 GB       108 GB");
 }
 
-CASE(test_seven)
-{
-    struct ls_error error = {0};
-    struct ls_config *config = malloc(sizeof *config);
-    assert_int_equal(ls_lesson_seven(4, 3, config, &error), LS_OK);
-    assert_true(ls_forecast_parameters(config) == 6738415616.0);
-    assert_int_equal(ls_config_ranks(config), 4);
-    free(config);
-}
-
 /* 8 / 39, 16 / 47, 32 / 63, 64 / 95; 64 / (64 + 31 / 2) and 192 / (192 + 31). */
 CASE(test_bubble)
 {

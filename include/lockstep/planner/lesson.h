@@ -37,9 +37,5 @@ int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_
 int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *ask,
                   struct ls_error *error);
 
-/* The model of 7 billion parameters that textbooks like (Llama 2 7B), on so many ranks at this
- * stage of ZeRO: a configuration, resolved. */
-int ls_lesson_seven(int64_t ranks, int zero, struct ls_config *config, struct ls_error *error);
-
 LS_C_END
 #endif
