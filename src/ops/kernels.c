@@ -3,31 +3,15 @@
 
 #include <stddef.h>
 
+/* Each kind of kernels, as the field of struct ls_kernels that points to it. */
+#define KINDS(row, isa)                                                                            \
+    row(pointwise, isa) row(norm, isa) row(sum, isa) row(embedding, isa) row(loss, isa)            \
+        row(update, isa) row(delta, isa) row(muon, isa) row(int8, isa) row(few, isa)               \
+            row(blocks, isa)
+#define DECLARED(kind, isa) extern const struct kind##_kernels kind##_kernels_##isa;
+#define FIELD(kind, isa)    .kind = &kind##_kernels_##isa,
 #define TABLE(isa)                                                                                 \
-    extern const struct pointwise_kernels pointwise_kernels_##isa;                                 \
-    extern const struct norm_kernels norm_kernels_##isa;                                           \
-    extern const struct sum_kernels sum_kernels_##isa;                                             \
-    extern const struct embedding_kernels embedding_kernels_##isa;                                 \
-    extern const struct loss_kernels loss_kernels_##isa;                                           \
-    extern const struct update_kernels update_kernels_##isa;                                       \
-    extern const struct delta_kernels delta_kernels_##isa;                                         \
-    extern const struct muon_kernels muon_kernels_##isa;                                           \
-    extern const struct int8_kernels int8_kernels_##isa;                                           \
-    extern const struct few_kernels few_kernels_##isa;                                             \
-    extern const struct blocks_kernels blocks_kernels_##isa;                                       \
-    static const struct ls_kernels kernels_##isa = {                                               \
-        .pointwise = &pointwise_kernels_##isa,                                                     \
-        .norm = &norm_kernels_##isa,                                                               \
-        .sum = &sum_kernels_##isa,                                                                 \
-        .embedding = &embedding_kernels_##isa,                                                     \
-        .loss = &loss_kernels_##isa,                                                               \
-        .update = &update_kernels_##isa,                                                           \
-        .delta = &delta_kernels_##isa,                                                             \
-        .muon = &muon_kernels_##isa,                                                               \
-        .int8 = &int8_kernels_##isa,                                                               \
-        .few = &few_kernels_##isa,                                                                 \
-        .blocks = &blocks_kernels_##isa,                                                           \
-    }
+    KINDS(DECLARED, isa) static const struct ls_kernels kernels_##isa = {KINDS(FIELD, isa)}
 
 TABLE(plain);
 #ifdef __x86_64__

@@ -10,53 +10,36 @@
 #define LOG2_E 0x1.715476p+0f
 #define LN_2   0x1.62e430p-1f
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
+#if defined(__AVX512F__)
 typedef __m512 vec;
 enum { LANES = 16 };
-static inline vec vec_fma(vec a, vec b, vec c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-static inline vec vec_max(vec a, vec b)
-{
-    return _mm512_max_ps(a, b);
-}
-static inline vec vec_set(float a)
-{
-    return _mm512_set1_ps(a);
-}
-static inline vec vec_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-static inline void vec_store(float *p, vec a)
-{
-    _mm512_storeu_ps(p, a);
-}
-#elif defined(__AVX2__)
-#include <immintrin.h>
+#define VEC_OP(name) _mm512_##name##_ps
+#else
 typedef __m256 vec;
 enum { LANES = 8 };
+#define VEC_OP(name) _mm256_##name##_ps
+#endif
 static inline vec vec_fma(vec a, vec b, vec c)
 {
-    return _mm256_fmadd_ps(a, b, c);
+    return VEC_OP(fmadd)(a, b, c);
 }
 static inline vec vec_max(vec a, vec b)
 {
-    return _mm256_max_ps(a, b);
+    return VEC_OP(max)(a, b);
 }
 static inline vec vec_set(float a)
 {
-    return _mm256_set1_ps(a);
+    return VEC_OP(set1)(a);
 }
 static inline vec vec_load(const float *p)
 {
-    return _mm256_loadu_ps(p);
+    return VEC_OP(loadu)(p);
 }
 static inline void vec_store(float *p, vec a)
 {
-    _mm256_storeu_ps(p, a);
+    VEC_OP(storeu)(p, a);
 }
 #else
 #include "ops/kern/fma.h"
