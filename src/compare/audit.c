@@ -18,11 +18,6 @@ static int64_t first_recorded(const struct ls_run_record *run)
     return first == 0 && run->count > 1 ? run->steps[1].step : first;
 }
 
-static int64_t last_recorded(const struct ls_run_record *run)
-{
-    return run->steps[run->count - 1].step;
-}
-
 /* The steps after the newest checkpoint but one; otherwise all. */
 static int64_t default_from(const struct ls_run_record *run)
 {
@@ -37,7 +32,7 @@ static int steps_choose(struct ls_audit *audit, const struct ls_audit_request *r
                         struct ls_error *error)
 {
     const struct ls_run_record *run = &audit->run;
-    int64_t first = first_recorded(run), last = last_recorded(run);
+    int64_t first = first_recorded(run), last = run->steps[run->count - 1].step;
     bool given = request->from || request->to;
     audit->from = given ? request->from : request->whole ? first : default_from(run);
     audit->to = given ? request->to : last;

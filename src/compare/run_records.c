@@ -226,11 +226,6 @@ const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *reco
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-static bool same_hash(const struct ls_recorded_step *a, const struct ls_recorded_step *b)
-{
-    return !strcmp(a->hash, b->hash);
-}
-
 /* The newest checkpoint of a run at or before the step up to which all is equal. A checkpoint
  * whose own run is equal there may stand for both. */
 static void checkpoint_find(const struct ls_run_record *record, struct ls_run_difference *d)
@@ -262,7 +257,7 @@ void ls_run_records_compare(const struct ls_run_record *a, const struct ls_run_r
         if (d->step)
             continue;
         d->loss = losses && here->loss_bits != there->loss_bits;
-        d->hash = hashes && !same_hash(here, there);
+        d->hash = hashes && strcmp(here->hash, there->hash) != 0;
         if (d->loss || d->hash)
             d->step = here->step;
         else if (hashes)

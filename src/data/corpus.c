@@ -104,15 +104,10 @@ static bool is_named(const char *path, const char *ending,
     return length >= tail && !compare(path + length - tail, ending, tail);
 }
 
-static bool is_table(const char *path)
-{
-    return is_named(path, ".csv", strncasecmp) || is_named(path, ".tsv", strncasecmp);
-}
-
 /* A table would be one document of commas. */
 static int table_refuse(const char *path, struct ls_error *error)
 {
-    if (!is_table(path))
+    if (!is_named(path, ".csv", strncasecmp) && !is_named(path, ".tsv", strncasecmp))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
                         "input %.300s: a table, by its name: expected text, or JSON lines in a "
@@ -227,11 +222,6 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
 }
 
 /* ---- what is in them ------------------------------------------------------------------------ */
-
-static bool named_jsonl(const char *path)
-{
-    return is_named(path, ".jsonl", strncmp);
-}
 
 /* Bytes that the source has next, for all to see how far it is. */
 static int source_read(struct data_corpus *corpus, char *out, size_t want, size_t *got,
@@ -545,5 +535,6 @@ const char *data_corpus_path(const struct data_corpus *corpus, size_t index)
 bool data_corpus_is_jsonl(const struct data_corpus *corpus, size_t index)
 {
     const struct input *input = &corpus->inputs[index];
-    return input->as == AS_JSONL || (input->as == BY_NAME && named_jsonl(input->path));
+    return input->as == AS_JSONL ||
+           (input->as == BY_NAME && is_named(input->path, ".jsonl", strncmp));
 }

@@ -107,14 +107,9 @@ static int tensor_add(struct exporting *ex, const struct ls_param *param, struct
     return LS_OK;
 }
 
-static int64_t out_elements(const struct out_tensor *tensor)
-{
-    return tensor->rows * tensor->cols;
-}
-
 int64_t out_bytes(const struct out_tensor *tensor)
 {
-    int64_t elements = out_elements(tensor);
+    int64_t elements = tensor->rows * tensor->cols;
     return tensor->dtype == LS_I8 ? gguf_q8_bytes(elements)
                                   : elements * (int64_t)ls_dtype_bytes(tensor->dtype);
 }

@@ -201,11 +201,6 @@ static bool value_text(const json_t *value, char *text, size_t bytes)
     return true;
 }
 
-static struct ls_config_origin *origin_of(struct ls_config *config, const struct ls_config_key *key)
-{
-    return &config->origin[key - ls_config_keys(NULL)];
-}
-
 static const char *value_of(const struct ls_config *config, const struct ls_config_key *key,
                             char *text, size_t bytes)
 {
@@ -221,7 +216,7 @@ int interop_key_set(struct interop_keys *keys, const char *key, const char *valu
     bool whole = strchr(key, '.');
     snprintf(assignment, sizeof assignment, "%s%s", whole ? "" : "model.", key);
     const struct ls_config_key *entry = ls_config_key_of(assignment);
-    struct ls_config_origin *origin = origin_of(keys->config, entry);
+    struct ls_config_origin *origin = &keys->config->origin[entry - ls_config_keys(NULL)];
     snprintf(assignment, sizeof assignment, "%s=%s", entry->name, value);
     if (ls_config_set(keys->scratch, assignment, &why))
         return ls_error_set(keys->error, LS_ECONFIG, "%.300s: %s = %.60s: %.300s", keys->name, said,

@@ -5,7 +5,6 @@
 #include "interop/staging.h"
 
 #include <lockstep/base/meter.h>
-#include <lockstep/config/inputs.h>
 #include <lockstep/state.h>
 
 #include <math.h>

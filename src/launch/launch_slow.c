@@ -1,8 +1,6 @@
 /* Hosts that the job is better off without: one that is slow, and one that computes wrongly. */
 #include "launch/launch_private.h"
 
-#include <string.h>
-
 enum { PAUSES = 10, STEPS = 5 /* of a start: the first ones take longer */ };
 
 /* The ranks of the start that follows if the job leaves the host, which is `what`; 0: no layout

@@ -266,18 +266,13 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static int64_t rank_of(const struct ls_simulation *s, const struct player *player)
-{
-    return s->lists.list[player - s->players].rank;
-}
-
 /* span's times are the simulation's. */
 static void span_tell(const struct ls_simulation *s, const struct player *player,
                       struct ls_simulated_span span)
 {
     if (!s->visit || !player->second || span.to_s <= span.from_s)
         return;
-    span.rank = rank_of(s, player);
+    span.rank = s->lists.list[player - s->players].rank;
     span.from_s -= player->figures.begin_s;
     span.to_s -= player->figures.begin_s;
     s->visit(s->visit_user, &span);

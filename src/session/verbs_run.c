@@ -1,8 +1,6 @@
 /* Verbs of a run: open, steps, what is read of it, close. */
 #include "session/tools.h"
 
-#include <lockstep/config/inputs.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
