@@ -2,13 +2,19 @@
 #include "cmd.h"
 
 #include <lockstep/base/figure.h>
+#include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config.h>
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 static int option_index(const struct cmd_page *page, const char *name, size_t length)
 {
@@ -348,9 +354,42 @@ static void line_print(const char *line)
     fprintf(stderr, "lockstep %s: %s\n", running, line);
 }
 
+/* mpirun's own folder on this machine, which it removes when the job ends, has a file of what its
+ * processes failed with. The first of them tells, under a lock: mpirun ends the others once one has
+ * ended. Without such a folder each tells. */
+static int told_open(void)
+{
+    char path[PATH_MAX];
+    const char *folder = getenv("PMIX_SERVER_TMPDIR");
+    if (!folder || ls_mpi_launched_rank() < 0 || ls_path_join(path, folder, "lockstep-told", NULL))
+        return -1;
+    int file = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file >= 0 && flock(file, LOCK_EX)) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+static bool told_has(int file, const char *line)
+{
+    char text[65536];
+    ssize_t bytes = pread(file, text, sizeof text - 1, 0);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    return strstr(text, line);
+}
+
 int cmd_fail(int status, const struct ls_error *error)
 {
-    line_print(error->text[0] ? error->text : ls_status_name(status));
+    const char *line = error->text[0] ? error->text : ls_status_name(status);
+    int told = told_open();
+    if (told < 0 || !told_has(told, line)) {
+        line_print(line);
+        if (told >= 0)
+            dprintf(told, "%s\n", line);
+    }
+    if (told >= 0)
+        close(told);
     return ls_exit_code(status);
 }
 

@@ -4,6 +4,7 @@
 #include "rank_start.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
 #include <lockstep/config.h>
 #include <lockstep/planner/lesson.h>
 
@@ -72,8 +73,8 @@ static bool planned_tiles(const struct ls_search_options *options, const struct 
         (best && plan.forecast.step_s > best->step_s * (1 - worth)) ||
         !recipe_text(config, &plan, recipe, sizeof recipe))
         return false;
-    snprintf(text, bytes, "with %s (another recipe, other bits) a step would take %.3g s: %s",
-             recipe, plan.forecast.step_s, plan.keys);
+    snprintf(text, bytes, "with %s (another recipe, other bits) a step would take %.32s: %s",
+             recipe, ls_duration(plan.forecast.step_s).text, plan.keys);
     return true;
 }
 

@@ -233,7 +233,7 @@ static void json_bytes(const size_t bytes[LS_MEMORY_KINDS], size_t all)
     printf("\"all\": %zu}", all);
 }
 
-static void json_print(const struct plan_shown *shown)
+static void json_print(const struct plan_shown *shown, bool starts)
 {
     printf("{\"ranks\": %ld, \"kinds\": [", (long)shown->layout->ranks);
     for (int64_t i = 0; i < shown->count; i++) {
@@ -251,7 +251,7 @@ static void json_print(const struct plan_shown *shown)
         json_bytes(peak->bytes, peak->all);
         printf("}}");
     }
-    printf("]}\n");
+    printf("], \"fits_here\": %s}\n", starts ? "true" : "false");
 }
 
 /* ---- the picture ----------------------------------------------------------------------------- */
@@ -275,8 +275,11 @@ static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls
     if (status)
         return status;
     if (cmd_args_given(args, "--json")) {
-        json_print(shown);
-        return LS_OK;
+        struct ls_memory_fit fit;
+        status = ls_memory_fit(shown->config, shown->layout, NULL, &fit, error);
+        if (!status)
+            json_print(shown, ranks_fit_starts(shown->config, &fit));
+        return status;
     }
     tables_print(shown, rank >= 0);
     if (rank < 0) {

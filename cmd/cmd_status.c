@@ -7,25 +7,10 @@
 #include <math.h>
 #include <time.h>
 
-/* "12 s", "3.4 min", "5.6 h", "2.1 days" */
-static void seconds_print(double s)
-{
-    const double minute = 60, hour = 3600, day = 86400;
-    if (s < 2 * minute)
-        printf("%.3g s", s);
-    else if (s < 2 * hour)
-        printf("%.3g min", s / minute);
-    else if (s < 2 * day)
-        printf("%.3g h", s / hour);
-    else
-        printf("%.3g days", s / day);
-}
-
 static void age_print(const char *before, double then, double now)
 {
-    printf("%s", before);
-    seconds_print(ls_shown(fmax(now - then, 0)));
-    printf(" ago");
+    double age = ls_shown(now - then);
+    printf("%s%s ago", before, age < 1 ? "less than 1 s" : ls_duration(age).text);
 }
 
 static void failures_print(const struct ls_run_status *s)
@@ -36,9 +21,8 @@ static void failures_print(const struct ls_run_status *s)
     if (!s->kinds)
         printf("none that a launcher saw");
     if (s->lost_s > 0) {
-        printf("; time lost ");
-        seconds_print(s->lost_s);
-        printf(", %s computed again", ls_counted(s->again, "step").text);
+        printf("; time lost %s, %s computed again", ls_duration(s->lost_s).text,
+               ls_counted(s->again, "step").text);
     }
     putchar('\n');
 }

@@ -58,11 +58,11 @@ static void layout_print(void *user, const struct ls_verified *told)
     cmd_flush();
 }
 
-static int summary(const struct ls_verify *v)
+static int summary(const struct ls_verify *v, bool verbose)
 {
     char hash[33];
     ls_digest_hex(&v->reference[v->request.steps - 1].hash, hash);
-    ls_draw_cover_line(&v->cover, stdout);
+    ls_draw_cover_line(&v->cover, verbose, stdout);
     if (v->too_large)
         printf("left out: %s, with ranks that do not fit into this machine's memory\n",
                ls_counted(v->too_large, "layout").text);
@@ -122,7 +122,7 @@ int cmd_verify(const struct cmd_args *args, struct ls_error *error)
     if (status == LS_ECOMM)
         putchar('\n');
     ranks_end(status, error);
-    int code = status ? status : summary(&v);
+    int code = status ? status : summary(&v, cmd_args_given(args, "--verbose"));
     ls_verify_release(&v);
     return code;
 }

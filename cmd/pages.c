@@ -235,6 +235,7 @@ OPTIONS(verify_options) = {
     {"--ranks", "N", "use at most N ranks (default: 8)"},
     {"--steps", "N", "train N steps in each (default: 3)"},
     {"--seed", "N", "seed of the draw; another seed draws other layouts (default: 1)"},
+    {"--verbose", NULL, "say how many layouts had each setting"},
     END};
 OPTIONS(diff_options) = {
     {"--force", NULL,
@@ -343,9 +344,9 @@ static const struct cmd_page pages[] = {
      "communication buffers. Then it names the moment of a step at which most memory is in "
      "use: the layer, the part of its forward or backward, and the micro-batch. If this "
      "machine has less memory than the ranks take, it says which changes of the layout would "
-     "be enough, the cheapest first.\n\n--explain compares it with the figures of papers (16 "
-     "bytes per parameter, ZeRO 1 to 3, the activations of Korthikanti et al.) and explains "
-     "differences.",
+     "be enough, the cheapest first; --json has the answer as fits_here.\n\n--explain compares "
+     "it with the figures of papers (16 bytes per parameter, ZeRO 1 to 3, the activations of "
+     "Korthikanti et al.) and explains differences.",
      plan_memory_options, cmd_plan_memory, 0,
      "lockstep plan memory configs/gpt2-124m.yaml parallel.dp=4 parallel.zero=2\n"
      "lockstep plan memory configs/llama-405b-16k.yaml --svg memory.svg\n"

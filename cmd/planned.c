@@ -51,9 +51,9 @@ static void planned_leaves(const struct ls_search_options *options, const struct
     }
     if (best)
         printf("  each leaf of %s is summed over dp by itself: with numerics.leaf_sequences=%ld "
-               "(another recipe, other bits) a step would take %.3g s, and dp could be up to %ld\n",
-               ls_counted(layout->numerics.leaf_sequences, "sequence").text, (long)best, best_s,
-               (long)(batch / best));
+               "(another recipe, other bits) a step would take %s, and dp could be up to %ld\n",
+               ls_counted(layout->numerics.leaf_sequences, "sequence").text, (long)best,
+               ls_duration(best_s).text, (long)(batch / best));
 }
 
 static double tokens_of(const struct ls_config *config)
@@ -63,52 +63,12 @@ static double tokens_of(const struct ls_config *config)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-struct shown {
-    char text[48];
-};
-
-/* "12.3 k", "4.56 M". */
-static struct shown count(double n)
-{
-    static const char *const units[] = {"", " k", " M", " G", " T", " P", " E"};
-    struct shown out;
-    int unit = 0;
-    while (n >= 999.5 && unit < 6) { /* 999.6 has four digits */
-        n /= 1000;
-        unit++;
-    }
-    snprintf(out.text, sizeof out.text, "%.3g%s", n, units[unit]);
-    return out;
-}
-
-/* "1.234 s", "56.7 ms", "7.45 h", "540 days", "6.95 years". */
-static struct shown seconds(double s)
-{
-    const double minute = 60, hour = 3600, day = 86400, year = 365.25 * day;
-    struct shown out;
-    if (s >= 3 * year)
-        snprintf(out.text, sizeof out.text, "%.20s years", count(s / year).text);
-    else if (s >= 2 * day)
-        snprintf(out.text, sizeof out.text, s >= 999.5 * day ? "%.0f days" : "%.3g days", s / day);
-    else if (s >= 2 * hour)
-        snprintf(out.text, sizeof out.text, "%.3g h", s / hour);
-    else if (s >= 20 * minute)
-        snprintf(out.text, sizeof out.text, "%.3g min", s / minute);
-    else if (s >= 1)
-        snprintf(out.text, sizeof out.text, "%.4g s", s);
-    else if (s >= 999.5e-6)
-        snprintf(out.text, sizeof out.text, "%.4g ms", s * 1e3);
-    else
-        snprintf(out.text, sizeof out.text, "%.3g us", s * 1e6);
-    return out;
-}
-
 /* What is too little to tell is less than the least. */
-static struct shown at_least(double n, const char *before, double least, const char *behind)
+static struct ls_counted at_least(double n, double least, const char *behind)
 {
-    struct shown out;
-    snprintf(out.text, sizeof out.text, "%s%s%.20s%s", n < least ? "less than " : "", before,
-             count(n < least ? least : n).text, behind);
+    struct ls_counted out;
+    snprintf(out.text, sizeof out.text, "%s%.20s%s", n < least ? "less than " : "",
+             ls_amount(n < least ? least : n).text, behind);
     return out;
 }
 
@@ -121,7 +81,7 @@ void planned_head(const struct ls_search_options *options)
     printf("%s: %s parameters; a step of %s of %s, %s\n",
            *config->model_keys.preset ? config->model_keys.preset
                                       : ls_arch_name(config->model.arch),
-           count(ls_forecast_parameters(config)).text,
+           ls_amount(ls_forecast_parameters(config)).text,
            ls_counted(config->batch.global, "sequence").text,
            ls_counted(config->data.sequence, "token").text, ls_config_precision(config));
     cmd_print("on %s: %s of %ld x %s, %s each\n\n", cluster->name,
@@ -136,17 +96,29 @@ static double tokens_in_all(const struct ls_search_options *options)
                : tokens_of(options->config) * (double)ls_config_steps(options->config);
 }
 
+/* "$974k", "less than $0.01". */
+static struct ls_counted dollars(double n)
+{
+    struct ls_counted amount = ls_amount(fmax(n, 0.01)), out;
+    const char *unit = strchr(amount.text, ' ');
+    int digits = (int)strcspn(amount.text, " ");
+    snprintf(out.text, sizeof out.text, "%s$%.*s%s", n < 0.01 ? "less than " : "", digits,
+             amount.text,
+             !unit            ? ""
+             : unit[1] == 'G' ? "B"
+                              : unit + 1);
+    return out;
+}
+
 /* What the list by cost is ordered by: dollars of the training, as if nothing failed; without a
  * price, accelerators times a step. */
-static struct shown cost(const struct ls_search_options *options, const struct ls_forecast *f)
+static struct ls_counted cost(const struct ls_search_options *options, const struct ls_forecast *f)
 {
     double price = options->cluster->price_per_hour, value = ls_search_value(options, f);
     if (price <= 0)
-        return seconds(value);
+        return ls_duration(value);
     double steps = tokens_in_all(options) / tokens_of(options->config);
-    struct shown out;
-    snprintf(out.text, sizeof out.text, "$ %.40s", count(value * steps * price / 3600).text);
-    return out;
+    return dollars(value * steps * price / 3600);
 }
 
 static void line_print(const struct ls_search_options *options, int number,
@@ -156,8 +128,8 @@ static void line_print(const struct ls_search_options *options, int number,
     printf("%3d  ", number);
     if (options->goal == LS_GOAL_COST)
         printf("%12s %13ld ", cost(options, f).text, (long)f->ranks * f->accelerators);
-    printf("%10s %9s %5.1f%% %6.1f%% %6.1f%% %6.1f%% %6.1f%% %11s  ", seconds(f->step_s).text,
-           count(f->tokens_per_s).text, 100 * f->mfu, 100 * f->bubble,
+    printf("%10s %9s %5.1f%% %6.1f%% %6.1f%% %6.1f%% %6.1f%% %11s  ", ls_duration(f->step_s).text,
+           ls_amount(f->tokens_per_s).text, 100 * f->mfu, 100 * f->bubble,
            100 * f->exposed_s[LS_ACCOUNT_TP] / f->step_s,
            100 * f->exposed_s[LS_ACCOUNT_CP] / f->step_s,
            100 * (f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE]) / f->step_s,
@@ -170,7 +142,8 @@ void planned_list(const struct ls_search_options *options, const struct ls_searc
     bool costs = options->goal == LS_GOAL_COST, priced = options->cluster->price_per_hour > 0;
     printf("the best by %s", ls_word_of(ls_goals, options->goal));
     if (costs && priced)
-        printf(": dollars of %s tokens, as if nothing failed", count(tokens_in_all(options)).text);
+        printf(": dollars of %s tokens, as if nothing failed",
+               ls_amount(tokens_in_all(options)).text);
     else if (costs)
         printf(": accelerators times a step (the cluster has no price)");
     printf("\n  #%s      a step  tokens/s    MFU  bubble      tp      cp      dp      memory  "
@@ -215,7 +188,7 @@ void planned_counts(const struct ls_search *search, double took_s)
 static void part(const char *name, double s, const struct ls_forecast *f)
 {
     if (s > 0.0005 * f->step_s)
-        printf("  %-34s %12s %6.1f%%\n", name, seconds(s).text, 100 * s / f->step_s);
+        printf("  %-34s %12s %6.1f%%\n", name, ls_duration(s).text, 100 * s / f->step_s);
 }
 
 static void time_print(const struct ls_forecast *f)
@@ -277,10 +250,10 @@ static void samples_print(const struct ls_search_options *options, const struct 
     else if (f->samples.seconds == 0)
         printf("\n");
     else if (f->samples_exposed_s > 0)
-        printf(", %s: the step before hides all but %s\n", seconds(f->samples.seconds).text,
-               seconds(f->samples_exposed_s).text);
+        printf(", %s: the step before hides all but %s\n", ls_duration(f->samples.seconds).text,
+               ls_duration(f->samples_exposed_s).text);
     else
-        printf(", %s, hidden behind the step before\n", seconds(f->samples.seconds).text);
+        printf(", %s, hidden behind the step before\n", ls_duration(f->samples.seconds).text);
     if (f->samples.elsewhere > 0)
         elsewhere_print(options->cluster, f);
 }
@@ -288,12 +261,13 @@ static void samples_print(const struct ls_search_options *options, const struct 
 static void snapshot_print(const struct ls_search_options *options, const struct ls_forecast *f)
 {
     const struct ls_snapshot_cost *cost = &f->run.snapshot;
-    printf("\na snapshot: steps wait %s for it", seconds(cost->seconds).text);
+    printf("\na snapshot: steps wait %s for it", ls_duration(cost->seconds).text);
     if (cost->send_s > 0)
-        printf(", %s of it for copies on %s", seconds(cost->send_s).text,
+        printf(", %s of it for copies on %s", ls_duration(cost->send_s).text,
                ls_counted(options->config->snapshot.replicas, "other host").text);
     printf("; %s to hash and copy a rank's share beside the next step\n  every %s (%s)",
-           seconds(f->run.save.hash_s + cost->copy_s).text, seconds(f->run.snapshot_every_s).text,
+           ls_duration(f->run.save.hash_s + cost->copy_s).text,
+           ls_duration(f->run.snapshot_every_s).text,
            options->config->snapshot.every > 0 ? "snapshot.every"
                                                : "auto: Daly 2006, or 0.2 % of the time");
 }
@@ -303,23 +277,23 @@ static void save_print(const struct ls_search_options *options, const struct ls_
     const struct ls_save_cost *save = &f->run.save;
     bool disk = options->cluster->disk_write_bytes_per_s > 0;
     printf("a checkpoint: %s, written by all ranks in %s%s: the state's hash %s, then ",
-           ls_bytes(save->bytes).text, seconds(save->seconds).text,
+           ls_bytes(save->bytes).text, ls_duration(save->seconds).text,
            options->config->snapshot.every ? ", all but the hash beside steps" : "",
-           seconds(save->hash_s).text);
+           ls_duration(save->hash_s).text);
     if (disk)
         printf("the longer of %s to copy a rank's share and %s of a host's disks\n",
-               seconds(save->copy_s).text, seconds(save->write_s).text);
+               ls_duration(save->copy_s).text, ls_duration(save->write_s).text);
     else
         printf("%s to copy a rank's share; the cluster names no disk (disk.write)\n",
-               seconds(save->copy_s).text);
+               ls_duration(save->copy_s).text);
     int64_t every = options->config->train.save_every;
     if (f->run.save_every_s == 0) {
         printf("  at the end alone: train.save_every is 0, and no failures are known");
     } else {
-        printf("  every %s (%s)", seconds(f->run.save_every_s).text,
+        printf("  every %s (%s)", ls_duration(f->run.save_every_s).text,
                every > 0 ? "train.save_every" : "the best: Daly 2006");
         if (every > 0 && f->run.best_every_s > 0)
-            printf("; best would be every %s (Daly 2006)", seconds(f->run.best_every_s).text);
+            printf("; best would be every %s (Daly 2006)", ls_duration(f->run.best_every_s).text);
     }
     if (options->config->snapshot.every)
         snapshot_print(options, f);
@@ -332,14 +306,14 @@ static void training_print(const struct ls_search_options *options, const struct
 {
     samples_print(options, f);
     save_print(options, f);
-    printf("\nof %s tokens: %s", count(f->run.tokens).text, seconds(86400 * f->run.days).text);
+    printf("\nof %s tokens: %s", ls_amount(f->run.tokens).text,
+           ls_duration(86400 * f->run.days).text);
     if (f->price_per_hour > 0)
-        printf(", %s", at_least(f->run.price, "$ ", 0.01, "").text);
+        printf(", %s", dollars(f->run.price).text);
     if (options->cluster->accelerator.power_w > 0)
-        printf(", %s",
-               at_least(f->run.energy_wh, "", 1, f->run.energy_wh < 999.5 ? " Wh" : "Wh").text);
+        printf(", %s", at_least(f->run.energy_wh, 1, f->run.energy_wh < 999.5 ? " Wh" : "Wh").text);
     if (options->cluster->failures_per_hour > 0)
-        printf("; %s", at_least(f->run.failures, "", 0.001, " failures").text);
+        printf("; %s", at_least(f->run.failures, 0.001, " failures").text);
     printf("\n");
 }
 
@@ -361,15 +335,15 @@ static void textbook_print(const struct ls_search_options *options, const struct
                    (long)layout->chunks, 100 * share, 100 * f->bubble);
     }
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence);
-    printf(
-        "  %s operations a token (6 N and attention, unmasked), at %.0f %% of peak: %s a step; "
-        "here %s\n",
-        count(flops).text, 100 * options->cluster->accelerator.product_share,
-        seconds(flops * tokens_of(config) /
-                (ls_cluster_peak(options->cluster, config->numerics.precision) *
-                 options->cluster->accelerator.product_share * (double)f->ranks * f->accelerators))
-            .text,
-        seconds(f->step_s).text);
+    printf("  %s operations a token (6 N and attention, unmasked), at %.0f %% of peak: %s a step; "
+           "here %s\n",
+           ls_amount(flops).text, 100 * options->cluster->accelerator.product_share,
+           ls_duration(flops * tokens_of(config) /
+                       (ls_cluster_peak(options->cluster, config->numerics.precision) *
+                        options->cluster->accelerator.product_share * (double)f->ranks *
+                        f->accelerators))
+               .text,
+           ls_duration(f->step_s).text);
     int64_t shard = layout->sets[0].shard_ranks;
     double held = ls_forecast_parameters(config) / pp / (double)layout->size[LS_AXIS_TP];
     printf("  state by ZeRO %d over %ld: %s of a rank; with activations and buffers here %s\n",
@@ -456,10 +430,10 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     if (!status) {
         double before = plan->forecast.step_s;
         cmd_print("\nwith %s\n", change);
-        printf("  the same layout: %s a step, %+.1f %%%s\n", seconds(forecast.step_s).text,
+        printf("  the same layout: %s a step, %+.1f %%%s\n", ls_duration(forecast.step_s).text,
                100 * (forecast.step_s / before - 1), forecast.fits ? "" : " (it does not fit)");
         printf("  the best then:   %s a step, %+.1f %%: ",
-               seconds(search.plans[0].forecast.step_s).text,
+               ls_duration(search.plans[0].forecast.step_s).text,
                100 * (search.plans[0].forecast.step_s / before - 1));
         cmd_print("%s\n", search.plans[0].keys);
     }

@@ -4,6 +4,8 @@
 #include "cmd.h"
 #include "planned.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -36,8 +38,8 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
     if (!status)
         status = ls_search_apply(&search.plans[0], config, error);
     if (!status && tells)
-        cmd_print("parallel.auto: %s, %.4g s a step by forecast\n", search.plans[0].keys,
-                  search.plans[0].forecast.step_s);
+        cmd_print("parallel.auto: %s, %s a step by forecast\n", search.plans[0].keys,
+                  ls_duration(search.plans[0].forecast.step_s).text);
     ls_search_release(&search);
     ls_cluster_release(&cluster);
     return status;

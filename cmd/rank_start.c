@@ -256,6 +256,12 @@ void ranks_memory_row(const struct ls_memory_plan *plan)
     putchar('\n');
 }
 
+bool ranks_fit_starts(const struct ls_config *config, const struct ls_memory_fit *fit)
+{
+    return ls_memory_keeps_budget(config, fit) &&
+           (ls_memory_fits(fit) != LS_FITS_NOT || config->train.overcommit);
+}
+
 int ranks_fit_print(const char *before, const struct ls_config *config,
                     const struct ls_layout *layout, bool *starts, struct ls_error *error)
 {
@@ -294,7 +300,7 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
         printf("%sa rank's device: %s of a budget of %s: DOES NOT FIT\n", before,
                ls_bytes((double)fit.rank_bytes).text,
                ls_bytes((double)config->memory.device_budget).text);
-    *starts = keeps && (ls_memory_fits(&fit) != LS_FITS_NOT || config->train.overcommit);
+    *starts = ranks_fit_starts(config, &fit);
     if (!keeps || ls_memory_fits(&fit) != LS_FITS)
         changes_print(before, config, layout, &fit);
     return LS_OK;

@@ -28,6 +28,8 @@ void ranks_memory_head(void);
 void ranks_memory_row(const struct ls_memory_plan *plan);
 /* Each kind's bytes, then all. */
 void ranks_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all);
+/* Whether training would start here: the ranks fit, or memory.overcommit is set. */
+bool ranks_fit_starts(const struct ls_config *config, const struct ls_memory_fit *fit);
 /* Prints "4 ranks on this machine alone would take 3.1 GiB of memory; it has 23.5 GiB, of
  * which 20.2 GiB is free: fits", what the processes take beside that, and, if it does not fit, the
  * changes with which it would. before: of each line. *starts: training is not refused here. */

@@ -101,9 +101,9 @@ void ls_draw_cover_add(struct ls_draw_cover *cover, const int values[LS_DRAW_ROW
 bool ls_draw_cover_ask(const struct ls_draw_cover *cover, struct ls_draw *draw);
 /* What draw asks for was searched for, and no recipe admits it. */
 void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw *draw);
-/* In a few lines: how many layouts had each row at another value than its first, and how many pairs
- * of rows met. */
-void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file);
+/* In a line: how many pairs of rows met. each: before it, in a few lines, how many layouts had each
+ * row at another value than its first. */
+void ls_draw_cover_line(const struct ls_draw_cover *cover, bool each, FILE *file);
 
 /* *drawn = one of recipes[count] in a layout as draw says: what the layouts added to cover do not
  * have is asked for first, the rest is by chance; draw asks for nothing itself. What no recipe

@@ -48,6 +48,40 @@ struct ls_counted ls_bytes(double bytes)
     return text;
 }
 
+struct ls_counted ls_amount(double n)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T", " P", " E"};
+    struct ls_counted out;
+    int unit = 0;
+    while (n >= 999.5 && unit < 6) { /* 999.6 has four digits */
+        n /= 1000;
+        unit++;
+    }
+    snprintf(out.text, sizeof out.text, "%.3g%s", n, units[unit]);
+    return out;
+}
+
+struct ls_counted ls_duration(double s)
+{
+    const double minute = 60, hour = 3600, day = 86400, year = 365.25 * day;
+    struct ls_counted out;
+    if (s >= 3 * year)
+        snprintf(out.text, sizeof out.text, "%.20s years", ls_amount(s / year).text);
+    else if (s >= 2 * day)
+        snprintf(out.text, sizeof out.text, s >= 999.5 * day ? "%.0f days" : "%.3g days", s / day);
+    else if (s >= 2 * hour)
+        snprintf(out.text, sizeof out.text, "%.3g h", s / hour);
+    else if (s >= 20 * minute)
+        snprintf(out.text, sizeof out.text, "%.3g min", s / minute);
+    else if (s >= 1 || s == 0)
+        snprintf(out.text, sizeof out.text, "%.4g s", s);
+    else if (s >= 999.5e-6)
+        snprintf(out.text, sizeof out.text, "%.4g ms", s * 1e3);
+    else
+        snprintf(out.text, sizeof out.text, "%.3g us", s * 1e6);
+    return out;
+}
+
 struct ls_shape_text ls_shape_text(int dims, const int64_t *shape)
 {
     struct ls_shape_text out = {"["};

@@ -76,23 +76,31 @@ void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw 
         cover->pair_impossible[ls_max(a->row, b->row)][ls_min(a->row, b->row)] = true;
 }
 
-void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file)
+/* Of each row, in lines of 100 columns behind what stands there. */
+static void rows_print(const struct ls_draw_cover *cover, int column, FILE *file)
 {
-    int count, column = fprintf(file, "settings covered, with the number of layouts:"), met = 0,
-               pairs = 0;
+    int count;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
     for (int a = 0; a < count; a++) {
         char text[64];
         const char *dot = strchr(rows[a].name, '.');
         int used = snprintf(text, sizeof text, "%s %d%s", dot ? dot + 1 : rows[a].name,
-                            cover->pair[a][a], a + 1 < count ? "," : ";");
+                            cover->pair[a][a], a + 1 < count ? "," : "");
         column += used + 1;
         fprintf(file, column > 100 ? "\n  %s" : " %s", text);
         column = column > 100 ? used + 2 : column;
-        for (int b = 0; b < a; b++) {
-            met += cover->pair[a][b] > 0;
-            pairs++;
-        }
     }
-    fprintf(file, "\n  %d of %d pairs of settings occurred together\n", met, pairs);
+    fputc('\n', file);
+}
+
+void ls_draw_cover_line(const struct ls_draw_cover *cover, bool each, FILE *file)
+{
+    int count, met = 0;
+    ls_draw_rows(&count);
+    for (int a = 0; a < count; a++)
+        for (int b = 0; b < a; b++)
+            met += cover->pair[a][b] > 0;
+    if (each)
+        rows_print(cover, fprintf(file, "settings covered, with the number of layouts:"), file);
+    fprintf(file, "%d of %d pairs of settings occurred together\n", met, count * (count - 1) / 2);
 }

@@ -50,9 +50,7 @@ static int sampling_read(const struct reading *r, struct ls_generation_defaults 
 {
     double temperature = 1, top_k = 50, top_p = 1;
     const json_t *sampled = value_of(r, "do_sample");
-    if (!sampled)
-        return LS_OK;
-    if (!json_is_boolean(sampled))
+    if (sampled && !json_is_boolean(sampled))
         return ls_error_set(r->error, LS_ECONFIG, "%.300s: do_sample: expected true or false",
                             r->path);
     int status = real_read(r, "temperature", 100, &temperature);
@@ -64,10 +62,10 @@ static int sampling_read(const struct reading *r, struct ls_generation_defaults 
                          "%.300s: top_k: expected a whole number, or 0 for all tokens", r->path);
     if (!status)
         status = real_read(r, "top_p", 1, &top_p);
-    out->sampled = true;
+    out->sampled = sampled != NULL;
     if (json_is_true(sampled))
         out->sampling = (struct ls_sampling){(float)temperature, (float)top_p, (int64_t)top_k};
-    else
+    else if (sampled)
         out->sampling = (struct ls_sampling){.top_p = 1};
     return status;
 }

@@ -167,8 +167,8 @@ static bool asked(struct launcher *l)
     ls_jsonl_double(m, "needed", l->deadline.needed_s);
     launch_events_end(&l->events);
     ls_log(l->launch->log, LS_LOG_INFO,
-           "%.3g s are left, and to save may take %.3g s: the job is asked to end",
-           l->deadline.left_s, l->deadline.needed_s);
+           "%s are left, and to save may take %s: the job is asked to end",
+           ls_duration(l->deadline.left_s).text, ls_duration(l->deadline.needed_s).text);
     return l->due = true;
 }
 

@@ -1,6 +1,8 @@
 /* Hosts that the job is better off without: one that is slow, and one that computes wrongly. */
 #include "launch/launch_private.h"
 
+#include <lockstep/base/words.h>
+
 enum { PAUSES = 10, STEPS = 5 /* of a start: the first ones take longer */ };
 
 /* The ranks of the start that follows if the job leaves the host, which is `what`; 0: no layout
@@ -74,10 +76,10 @@ bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted
     ls_jsonl_double(m, "expected_s", gain->expected_s);
     launch_events_end(events);
     ls_log(launch->log, LS_LOG_WARNING,
-           "host %s is left: its rank %ld computes %.0f %% longer than others; a step of %.3g s "
-           "should take %.3g s without it",
-           host->name, (long)watch->slow_rank, 100 * watch->slow_above, gain->before_s,
-           gain->expected_s);
+           "host %s is left: its rank %ld computes %.0f %% longer than others; a step of %s "
+           "should take %s without it",
+           host->name, (long)watch->slow_rank, 100 * watch->slow_above,
+           ls_duration(gain->before_s).text, ls_duration(gain->expected_s).text);
     return true;
 }
 
@@ -93,8 +95,9 @@ void launch_slow_gained(struct launch_gain *gain, const struct launch_watch *wat
     ls_jsonl_double(m, "expected_s", gain->expected_s);
     launch_events_end(events);
     ls_log(launch->log, LS_LOG_INFO,
-           "a step takes %.3g s without host %s: it took %.3g s with it, and should take %.3g s",
-           watch->step_s, gain->host, gain->before_s, gain->expected_s);
+           "a step takes %s without host %s: it took %s with it, and should take %s",
+           ls_duration(watch->step_s).text, gain->host, ls_duration(gain->before_s).text,
+           ls_duration(gain->expected_s).text);
     gain->expected_s = 0;
 }
 

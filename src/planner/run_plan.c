@@ -1,6 +1,8 @@
 /* The plan of a run under way, and the layout that would be faster where something drifts. */
 #include <lockstep/planner/run_plan.h>
 
+#include <lockstep/base/words.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,8 +142,9 @@ static void advice_write(const struct ls_search *search, const struct ls_forecas
                  WORTH_PERCENT);
     else
         snprintf(advice->text, sizeof advice->text,
-                 "by the plan a step takes %.4g s in this layout and %.4g s (-%.0f %%) with %.300s",
-                 here->step_s, best->forecast.step_s, gain, best->keys);
+                 "by the plan a step takes %s in this layout and %s (-%.0f %%) with %.300s",
+                 ls_duration(here->step_s).text, ls_duration(best->forecast.step_s).text, gain,
+                 best->keys);
 }
 
 int ls_run_plan_advise(const struct ls_config *config, int threads,

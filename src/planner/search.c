@@ -3,6 +3,7 @@
 #include "planner/candidates.h"
 
 #include <lockstep/base/meter.h>
+#include <lockstep/base/words.h>
 #include <lockstep/planner/run_plan.h>
 #include <lockstep/train/fit.h>
 
@@ -638,8 +639,9 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
                 most = i;
         if (parts[most].s < 0.1 * slower * best->step_s || parts[most].s <= 0)
             break;
-        ls_string_add(reason.text, sizeof reason.text, shown ? ", " : ": ", "%.3g s more %s%s",
-                      parts[most].s, most < OWN - 2 ? "" : "waiting for ", parts[most].what);
+        ls_string_add(reason.text, sizeof reason.text, shown ? ", " : ": ", "%s more %s%s",
+                      ls_duration(parts[most].s).text, most < OWN - 2 ? "" : "waiting for ",
+                      parts[most].what);
         parts[most].s = 0;
     }
     return reason;

@@ -101,8 +101,8 @@ void data_supply_step(struct data_supply *supply, const struct ls_trainer *train
         return;
     supply->said_step = report->step;
     ls_log(log, LS_LOG_WARNING,
-           "step %lld waited %.3g of %.3g s for data: this rank needs %s/s of its servers, and "
+           "step %lld waited %s of %s for data: this rank needs %s/s of its servers, and "
            "%s/s came",
-           (long long)report->step, wait_s, report->step_s, ls_bytes(bytes / work_s).text,
-           ls_bytes(bytes / report->step_s).text);
+           (long long)report->step, ls_duration(wait_s).text, ls_duration(report->step_s).text,
+           ls_bytes(bytes / work_s).text, ls_bytes(bytes / report->step_s).text);
 }

@@ -1,6 +1,7 @@
 /* What drifts in a run: the samples of all ranks against each other and against a plan. */
 #include <lockstep/base/formatted.h>
 #include <lockstep/base/median.h>
+#include <lockstep/base/words.h>
 #include <lockstep/train/drift.h>
 
 #include <stdio.h>
@@ -90,9 +91,10 @@ static void ranks_judge(struct judging *j)
         if (j->hosts)
             memcpy(drift.host, j->hosts[rank], sizeof drift.host);
         found(j, drift,
-              "rank %ld%s is slow: it computes %.4g s a step, where the ranks of its stage take "
-              "%.4g s (+%.0f %%)",
-              (long)rank, on_host(j, rank).text, own, usual, 100 * drift.above);
+              "rank %ld%s is slow: it computes %s a step, where the ranks of its stage take %s "
+              "(+%.0f %%)",
+              (long)rank, on_host(j, rank).text, ls_duration(own).text, ls_duration(usual).text,
+              100 * drift.above);
     }
 }
 
@@ -117,10 +119,10 @@ static void stages_judge(struct judging *j)
         snprintf(ranks, sizeof ranks, each > 1 ? "ranks %ld to %ld" : "rank %ld", (long)(pp * each),
                  (long)(pp * each + each - 1));
         found(j, drift,
-              "stage %ld (%s%s) is unbalanced: it computes %.4g s a step, where its share by %s is "
-              "%.4g s (+%.0f %%)",
-              (long)pp, ranks, each > 1 ? "" : on_host(j, pp).text, took,
-              j->plan ? "the plan" : "its layers", due, 100 * drift.above);
+              "stage %ld (%s%s) is unbalanced: it computes %s a step, where its share by %s is %s "
+              "(+%.0f %%)",
+              (long)pp, ranks, each > 1 ? "" : on_host(j, pp).text, ls_duration(took).text,
+              j->plan ? "the plan" : "its layers", ls_duration(due).text, 100 * drift.above);
     }
 }
 
@@ -142,9 +144,10 @@ static void links_judge(struct judging *j)
                                        .expected_s = planned,
                                        .above = (least - planned) / j->step_s};
         found(j, drift,
-              "the link of %s is slow: every rank waits at least %.4g s a step for it, where the "
-              "plan has %.4g s",
-              ls_account_name((enum ls_account)a), least, planned);
+              "the link of %s is slow: every rank waits at least %s a step for it, where the "
+              "plan has %s",
+              ls_account_name((enum ls_account)a), ls_duration(least).text,
+              ls_duration(planned).text);
     }
 }
 
@@ -156,8 +159,8 @@ static void input_judge(struct judging *j)
             continue;
         const struct ls_drift drift = {
             .kind = LS_DRIFT_INPUT, .subject = rank, .took_s = waits, .above = waits / j->step_s};
-        found(j, drift, "input is slow: rank %ld%s waits %.4g s of a step for samples (%.0f %%)",
-              (long)rank, on_host(j, rank).text, waits, 100 * drift.above);
+        found(j, drift, "input is slow: rank %ld%s waits %s of a step for samples (%.0f %%)",
+              (long)rank, on_host(j, rank).text, ls_duration(waits).text, 100 * drift.above);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "train/workers.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 #include <lockstep/train/peak.h>
 
@@ -405,8 +406,8 @@ static int plan_open(struct ls_running *run, struct ls_error *error)
         return ls_config_blame(run->config, "train.plan", error), status;
     watch->planned = true;
     run->records.prom.plan_step_s = watch->plan.step_s;
-    ls_log(&run->events.log, LS_LOG_INFO, "by the plan of %s a step takes %.4g s",
-           run->config->train.plan, watch->plan.step_s);
+    ls_log(&run->events.log, LS_LOG_INFO, "by the plan of %s a step takes %s",
+           run->config->train.plan, ls_duration(watch->plan.step_s).text);
     return LS_OK;
 }
 

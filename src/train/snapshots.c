@@ -4,6 +4,7 @@
 #include "train/sink.h"
 #include "train/workers.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/ckpt/interval.h>
 
 #include <dirent.h>
@@ -192,8 +193,8 @@ void snapshots_weigh(struct snapshots *snapshots, double cost_s)
     }
     snapshots->every_s = ls_snapshot_interval(fmin(cost_s, before_s), between_s);
     if (snapshots->weighed++ == 0 && config->snapshot.every == LS_CONFIG_AUTO)
-        ls_log(snapshots->log, LS_LOG_INFO, "a snapshot costs %.3g s: one is taken every %.3g s",
-               fmin(cost_s, before_s), snapshots->every_s);
+        ls_log(snapshots->log, LS_LOG_INFO, "a snapshot costs %s: one is taken every %s",
+               ls_duration(fmin(cost_s, before_s)).text, ls_duration(snapshots->every_s).text);
 }
 
 /* ---- taking and storing ---------------------------------------------------------------------- */
@@ -371,10 +372,10 @@ void snapshots_held_up(struct snapshots *snapshots, int64_t due)
                (long)due, (long)snapshots_storing(snapshots));
     if (snapshots->held_up == 2)
         ls_log(snapshots->log, LS_LOG_WARNING,
-               "the checkpoint of step %ld is still being written to %s after %.3g s, and two more "
+               "the checkpoint of step %ld is still being written to %s after %s, and two more "
                "were due since: steps go on without them. Look at the disk",
                (long)snapshots_storing(snapshots), snapshots->trainer->config.train.out,
-               ls_now_s() - snapshots->stored_s);
+               ls_duration(ls_now_s() - snapshots->stored_s).text);
 }
 
 void snapshots_outdated(struct snapshots *snapshots)

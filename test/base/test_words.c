@@ -70,4 +70,24 @@ CASE(test_lines_are_cut)
                      ls_columns_fit(cases[i].line, cases[i].columns), cases[i].want);
 }
 
+CASE(test_durations)
+{
+    static const struct {
+        double s;
+        const char *want;
+    } cases[] = {{0, "0 s"},
+                 {2e-6, "2 us"},
+                 {0.0236, "23.6 ms"},
+                 {1.2345, "1.234 s"},
+                 {1199, "1199 s"},
+                 {2700, "45 min"},
+                 {7200, "2 h"},
+                 {86400 * 2.5, "2.5 days"},
+                 {86400 * 365.25 * 4e3, "4 k years"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(ls_duration(cases[i].s).text, cases[i].want);
+    assert_string_equal(ls_amount(973600).text, "974 k");
+    assert_string_equal(ls_amount(999600).text, "1 M");
+}
+
 SUITE_MAIN(NULL, NULL)

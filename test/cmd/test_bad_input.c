@@ -1,5 +1,6 @@
 /* What the program says to bad input: the exit code of the documented table, and a text that names
  * the file, line or key, what was expected, and what to do. And what a good run leaves behind. */
+#include "../support/mpirun.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "run_program.h"
@@ -239,20 +240,26 @@ CASE(test_schedules_of_files)
 
 CASE(test_world_of_another_size)
 {
-#if !defined(LS_WITH_MPI)
-    print_message("skipped: this build has no MPI\n");
-    skip();
-#endif
-    if (system("command -v mpirun >/dev/null 2>&1") != 0) {
-        print_message("skipped: no mpirun\n");
-        skip();
-    }
     char before[2 * PATH_MAX];
+    mpirun_or_skip();
     snprintf(before, sizeof before, "%s %s", enter, MPIRUN);
     program_expect_under(before, RUN "parallel.dp=4", ls_exit_code(LS_ELAYOUT), "parallel.dp = 2");
     program_expect_under(before, RUN "parallel.tp=2 parallel.pp=2", ls_exit_code(LS_ELAYOUT),
                          "needs 4 ranks, but 2 were started");
     assert_false(exists("run"));
+}
+
+/* Each of a machine's processes finds the same error; it is told once. */
+CASE(test_processes_tell_an_error_once)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    char before[2 * PATH_MAX];
+    mpirun_or_skip();
+    snprintf(before, sizeof before, "%s %s", enter, MPIRUN);
+    int code = program_run(before, RUN "parallel.tpp=2", output);
+    const char *at = strstr(output, "lockstep train: command line: unknown key parallel.tpp");
+    if (code != ls_exit_code(LS_ECONFIG) || !at || strstr(at + 1, "lockstep train: "))
+        fail_msg("exited with %d and printed:\n%s", code, output);
 }
 
 /* ---- what an error tells -------------------------------------------------------------------- */

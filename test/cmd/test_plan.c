@@ -80,6 +80,8 @@ CASE(test_a_cluster_does_not_fit_here)
                    "16384 ranks on this machine alone would take ");
     program_expect("plan memory configs/llama-405b-16k.yaml", 0,
                    "is free: DOES NOT FIT: use more machines (`lockstep plan --cluster FILE` ");
+    program_expect("plan memory configs/llama-405b-16k.yaml --json", 0, "\"fits_here\": false}");
+    program_expect(CUT "--json", 0, "\"fits_here\": true}");
 }
 
 /* ZeRO's table for 7.5 billion parameters scaled to 6.74: 16 bytes a parameter over 4 ranks. */
@@ -134,8 +136,7 @@ CASE(test_refuses)
 
 CASE(test_plans_16384_ranks)
 {
-    program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama",
-                          (size_t)1 << 30);
+    program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama", (size_t)1 << 30);
 }
 
 SUITE_MAIN(NULL, NULL)

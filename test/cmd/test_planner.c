@@ -117,8 +117,8 @@ CASE_WITH(test_cost_is_listed, scratch_setup, scratch_teardown)
         for (int lines = 0; lines < 3; lines++) {
             double number, accelerators, cost, step;
             line = strchr(line, '\n') + 1;
-            if (sscanf(line, priced ? "%lf $ %lf k %lf %lf s" : "%lf %lf s %lf %lf s", &number,
-                       &cost, &accelerators, &step) != 4 ||
+            if (sscanf(line, priced ? "%lf $%lfk %lf %lf s" : "%lf %lf s %lf %lf s", &number, &cost,
+                       &accelerators, &step) != 4 ||
                 fabs(cost / (accelerators * step * scale) - 1) > 5e-3 || cost < before ||
                 accelerators > 16)
                 fail_msg("%d: %.60s", lines, line);
@@ -130,7 +130,7 @@ CASE_WITH(test_cost_is_listed, scratch_setup, scratch_teardown)
 /* The whole of a training in units that people read, however long or short it is. */
 CASE(test_units_for_people)
 {
-    program_expect(SMALL "--forecasts 1 --tokens 5000T", 0, " years, $ ");
+    program_expect(SMALL "--forecasts 1 --tokens 5000T", 0, " years, $");
     program_expect(SMALL "--forecasts 1 --tokens 5000T", 0, "GWh; ");
     program_expect(SMALL "--forecasts 1 --tokens 1M", 0, " Wh; less than 0.001 failures");
 }

@@ -50,6 +50,8 @@ CASE(test_layouts_have_one_hash)
     int code = program_run(enter, line, output);
     if (code || !strstr(output, "12 layouts, 1 hash: ") || !strstr(output, "one rank, "))
         fail_msg("%s\nexited with %d and printed:\n%s", line, code, output);
+    assert_null(strstr(output, "settings covered"));
+    assert_non_null(strstr(output, " pairs of settings occurred together\n"));
     /* The configuration's own layout is the first. */
     assert_non_null(strstr(output, "   1/12   2 ranks"));
     assert_non_null(strstr(output, ": ok\n"));
@@ -75,6 +77,9 @@ CASE(test_a_file_tier_is_drawn)
 
 CASE(test_a_recipe_that_admits_few)
 {
+    expect("verify run.yaml batch.global=1 numerics.tp_tiles=1 model.layers=1 "
+           "--layouts 12 --ranks 2 --steps 1 --verbose",
+           0, "settings covered, with the number of layouts: ");
     expect("verify run.yaml batch.global=1 numerics.tp_tiles=1 model.layers=1 "
            "--layouts 12 --ranks 2 --steps 1",
            0, "the recipe admits few layouts of at most 2 ranks");

@@ -263,6 +263,9 @@ CASE(test_a_folder_says_it_wrongly)
                                       "{\"do_sample\": true, \"temperature\": \"hot\"}",
                                       "{\"do_sample\": true, \"top_k\": 0.5}",
                                       "{\"do_sample\": \"yes\"}",
+                                      "{\"temperature\": \"hot\"}",
+                                      "{\"top_k\": 1.5}",
+                                      "{\"eos_token_id\": \"2\"}",
                                       "[]",
                                       "{\"max_new_tokens\": 0}",
                                       "{\"max_length\": 20.0}"};

@@ -300,7 +300,7 @@ static int all_check(struct session *s, int n)
            (long)s->steps, s->mpi ? "" : ", without MPI: mpirun is absent",
            failed ? "NOT one hash for each recipe" : "1 hash for each recipe");
     cover_print(&s->cover);
-    ls_draw_cover_line(&s->cover, stdout);
+    ls_draw_cover_line(&s->cover, true, stdout);
     int missing = s->usual || n >= USUAL_LAYOUTS ? cover_missing(&s->cover, pairs) : 0;
     if (missing)
         printf("%d values%s that the recipes admit were never drawn\n", missing,

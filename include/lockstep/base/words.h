@@ -20,6 +20,11 @@ struct ls_counted ls_counted(int64_t n, const char *noun);
 /* "512 B", "15.6 GiB". */
 struct ls_counted ls_bytes(double bytes);
 
+/* A time of so many seconds: "0 s", "56.7 ms", "1.234 s", "45 min", "7.45 h", "540 days". */
+struct ls_counted ls_duration(double s);
+/* "12.3 k", "4.56 M". */
+struct ls_counted ls_amount(double n);
+
 /* "[2, 3]": of up to 8 dims. */
 struct ls_shape_text {
     char text[192];
