@@ -158,10 +158,9 @@ void convert_keep_int(struct convert *c, const char *ours, const char *theirs, i
     convert_keep(c, ours, theirs, "%lld", (long long)value);
 }
 
-bool convert_take_int(struct convert *c, const char *ours, const char *theirs, int64_t min,
-                      int64_t *out)
+bool convert_take_int(struct convert *c, const char *ours, const char *theirs, int64_t *out)
 {
-    bool given = convert_int(c, theirs, min, out);
+    bool given = convert_int(c, theirs, 1, out);
     if (given)
         convert_keep_int(c, ours, theirs, *out);
     return given;

@@ -121,9 +121,8 @@ void convert_settle(struct convert *c, const char *ours, const char *theirs, con
 /* Our key gets the value of theirs, or `initial` as a default there; NULL: then ours stands. */
 void convert_take(struct convert *c, const char *ours, const char *theirs, const char *initial);
 void convert_keep_int(struct convert *c, const char *ours, const char *theirs, int64_t value);
-/* As convert_int; what is given is kept. */
-bool convert_take_int(struct convert *c, const char *ours, const char *theirs, int64_t min,
-                      int64_t *out);
+/* As convert_int, from 1; what is given is kept. */
+bool convert_take_int(struct convert *c, const char *ours, const char *theirs, int64_t *out);
 /* Our key gets the one of its words that `word` is, whatever the case, if there is one; otherwise
  * theirs is lost, with those that there are. */
 bool convert_choose(struct convert *c, const char *ours, const char *theirs, const char *word);

@@ -150,14 +150,14 @@ static void translate_precision(struct convert *c)
 
 #define PARAM "optimizer.params."
 
-static void betas(struct convert *c, const char *first, const char *second)
+static void betas(struct convert *c, const char *second)
 {
     static const char *const ours[] = {"optim.beta1", "optim.beta2"};
     const struct convert_entry *entry = convert_find(c, PARAM "betas");
     char one[64];
     for (int i = 0; i < 2; i++) {
         if (!entry)
-            convert_assume(c, ours[i], PARAM "betas", "%s", i ? second : first);
+            convert_assume(c, ours[i], PARAM "betas", "%s", i ? second : "0.9");
         else if (convert_element(entry, i, one, sizeof one))
             convert_keep(c, ours[i], PARAM "betas", "%s", one);
         else
@@ -170,7 +170,7 @@ static void adam(struct convert *c, bool decoupled)
     double decay = 0;
     convert_real(c, PARAM "weight_decay", &decay);
     convert_keep(c, "optim.name", "optimizer.type", "adamw");
-    betas(c, "0.9", "0.999");
+    betas(c, "0.999");
     convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
     convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     if (!decoupled && !convert_flag(c, PARAM "adam_w_mode", true) && decay != 0)
@@ -197,7 +197,7 @@ static void muon(struct convert *c)
     if (convert_has(c, "optim.lr") && !convert_has(c, "optim.adamw_lr"))
         convert_take(c, "optim.adamw_lr", PARAM "lr", NULL);
     convert_take(c, "optim.momentum", PARAM "momentum", "0.95");
-    betas(c, "0.9", "0.95");
+    betas(c, "0.95");
     convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
     convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     convert_assume(c, "optim.muon_scale", "optimizer.type", "original");
@@ -219,13 +219,13 @@ static void translate_optimizer(struct convert *c)
         sgd(c);
     } else if (convert_among(type, "Lion")) {
         convert_keep(c, "optim.name", "optimizer.type", "lion");
-        betas(c, "0.9", "0.99");
+        betas(c, "0.99");
         convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     } else if (convert_among(type, "Muon")) {
         muon(c);
     } else {
         convert_choose(c, "optim.name", "optimizer.type", type);
-        betas(c, "0.9", "0.999");
+        betas(c, "0.999");
         convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
         convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     }
@@ -258,7 +258,7 @@ static void decay(struct convert *c, const char *schedule, const char *least)
 {
     int64_t steps;
     convert_keep(c, "optim.schedule", "scheduler.type", "%s", schedule);
-    if (convert_take_int(c, "optim.decay_steps", STEP "total_num_steps", 1, &steps))
+    if (convert_take_int(c, "optim.decay_steps", STEP "total_num_steps", &steps))
         convert_keep_int(c, "train.steps", STEP "total_num_steps", steps);
     if (strcmp(schedule, "cosine") == 0)
         convert_take(c, "optim.min_ratio", STEP "cos_min_ratio", least);

@@ -205,7 +205,7 @@ static bool megatron_family(struct convert *c)
 static void translate_ffn(struct convert *c)
 {
     int64_t hidden, ffn;
-    bool given = convert_take_int(c, "model.ffn", "--ffn-hidden-size", 1, &ffn);
+    bool given = convert_take_int(c, "model.ffn", "--ffn-hidden-size", &ffn);
     if (!given && convert_find(c, "--swiglu") && convert_int(c, "--hidden-size", 1, &hidden))
         convert_assume(c, "model.ffn", "--ffn-hidden-size", "%lld",
                        (long long)(8 * hidden / 3 / 64 * 64));
@@ -286,7 +286,7 @@ static void translate_context(struct convert *c)
     static const char *const lengths[] = {"--seq-length", "--encoder-seq-length"};
     int64_t length = 0, context;
     for (int i = 0; i < 2; i++)
-        convert_take_int(c, "data.sequence", lengths[i], 1, &length);
+        convert_take_int(c, "data.sequence", lengths[i], &length);
     context = length;
     convert_int(c, "--max-position-embeddings", 1, &context);
     if (context)
@@ -308,7 +308,7 @@ static void translate_dropout(struct convert *c)
 static void translate_vocabulary(struct convert *c)
 {
     int64_t padded;
-    if (convert_take_int(c, "model.vocab", "--padded-vocab-size", 1, &padded))
+    if (convert_take_int(c, "model.vocab", "--padded-vocab-size", &padded))
         convert_keep(c, "model.vocab_multiple", "--padded-vocab-size", "1");
 }
 
@@ -453,7 +453,7 @@ void megatron_layout(struct convert *c, struct megatron *m)
             convert_tp(c, tensor[i], m->tp);
     if (convert_find(c, "--sequence-parallel") && m->tp > 1)
         convert_keep(c, "parallel.sp", "--sequence-parallel", "true");
-    convert_take_int(c, "parallel.pp", "--pipeline-model-parallel-size", 1, &m->pp);
+    convert_take_int(c, "parallel.pp", "--pipeline-model-parallel-size", &m->pp);
     if (convert_int(c, "--context-parallel-size", 1, &m->cp))
         convert_cp(c, "--context-parallel-size", m->cp);
     translate_stages(c, m);

@@ -39,8 +39,8 @@ static void translate_batch(struct convert *c, struct megatron *m)
     static const char *const small[] = {"--batch-size", "--micro-batch-size"};
     int64_t micro = 0;
     for (int i = 0; i < 2; i++)
-        convert_take_int(c, "batch.micro", small[i], 1, &micro);
-    if (convert_take_int(c, "batch.global", "--global-batch-size", 1, &m->batch)) {
+        convert_take_int(c, "batch.micro", small[i], &micro);
+    if (convert_take_int(c, "batch.global", "--global-batch-size", &m->batch)) {
         if (m->dp && micro && m->batch % convert_times(micro, m->dp))
             convert_fail(c, "--global-batch-size",
                          "expected a multiple of --micro-batch-size x data-parallel ranks = %lld x "

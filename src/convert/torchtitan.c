@@ -402,7 +402,7 @@ static void translate_batch(struct convert *c, const struct titan *t)
     convert_int(c, "training.gradient_accumulation_steps", 1, &times);
     if (counted && t->pp > 1)
         convert_int(c, "parallelism.num_pp_microbatches", 1, &times);
-    bool cut = t->pp > 1 && convert_take_int(c, "batch.micro", pieces, 1, &micro);
+    bool cut = t->pp > 1 && convert_take_int(c, "batch.micro", pieces, &micro);
     if (!cut && (t->pp == 1 || counted))
         convert_keep_int(c, "batch.micro", from, local);
     convert_int(c, "training.global_batch_size", -1, &global);

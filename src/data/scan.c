@@ -129,13 +129,13 @@ static size_t lines_end(const struct scan *s, const struct data_scan_rules *rule
 }
 
 /* ` ?[^\s\p{L}\p{N}]+[\r\n]*`; 0: no match. */
-static size_t others_end(const struct scan *s, size_t at, bool lines, bool slashes)
+static size_t others_end(const struct scan *s, size_t at, bool slashes)
 {
     size_t length, begin = at + (s->text[at] == ' ');
     if (!(class_at(s, begin, &length) & OTHER))
         return 0;
     size_t end = run_end(s, begin, OTHER);
-    while (lines && (newline_at(s, end) || (slashes && end < s->bytes && s->text[end] == '/')))
+    while (newline_at(s, end) || (slashes && end < s->bytes && s->text[end] == '/'))
         end++;
     return end;
 }
@@ -173,7 +173,7 @@ static size_t scan_words(const struct scan *s, const struct data_scan_rules *rul
         return numbers_end(s, at, rules->digits);
     if (!newline_at(s, at) && class_at(s, at + length, &next) & LETTER)
         return run_end(s, at + length + next, LETTER);
-    size_t end = others_end(s, at, true, false);
+    size_t end = others_end(s, at, false);
     return end ? end : lines_end(s, rules, at);
 }
 
@@ -214,7 +214,7 @@ static size_t scan_cased(const struct scan *s, const struct data_scan_rules *rul
         return end;
     if (class_at(s, at, &length) & NUMBER)
         return numbers_end(s, at, rules->digits);
-    end = others_end(s, at, true, true);
+    end = others_end(s, at, true);
     return end ? end : lines_end(s, rules, at);
 }
 

@@ -681,10 +681,9 @@ static int part_traced(struct ls_trainer *t, enum step_part part, struct ls_step
     return status;
 }
 
-int step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
-              struct ls_error *error)
+int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
-    return part_traced(t, given ? STEP_GIVEN : STEP_OF_DATA, report, error);
+    return part_traced(t, STEP_OF_DATA, report, error);
 }
 
 /* A gradient that waits is used, or given up, before another is made. */
@@ -706,7 +705,7 @@ int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct 
         status = ls_config_require_data(&t->config, error);
     if (status)
         return status;
-    return t->workers ? workers_step(t, report, error) : step_once(t, false, report, error);
+    return t->workers ? workers_step(t, report, error) : step_once(t, report, error);
 }
 
 static int given_run(struct ls_trainer *t, const struct ls_given_batch *batch, enum step_part part,

@@ -239,7 +239,7 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
         for (w->left = steps; w->left > 0 && !status; w->left--) {
             int64_t step = done + steps - w->left;
             struct ls_step_report *report = &w->reports[step];
-            status = step_once(t, false, report, error);
+            status = step_once(t, report, error);
             if (!status)
                 workers_note(t, report,
                              w->mine + (size_t)(step * w->each + w->worker) * w->note_size);

@@ -85,11 +85,10 @@ int64_t workers_rescued(const struct ls_trainer *t);
  * parameters', which evaluations and samples read. */
 int workers_publish(struct ls_trainer *t, struct ls_error *error);
 
-/* One optimizer step of t->state, on the next batch of the data or the one that was given
- * (given_admit); and its parts: a gradient of t->state; an update of t->state with
+/* One optimizer step of t->state, on the next batch of the data; and its parts: a gradient of
+ * t->state, of that batch or the one that was given (given_admit); an update of t->state with
  * t->state->gradient, which makes it known where it shares; the report. */
-int step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
-              struct ls_error *error);
+int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error);
 int step_gradient(struct ls_trainer *t, bool given, struct train_batch *batch,
                   struct train_gradient *gradient, struct ls_step_report *report,
                   struct ls_error *error);
