@@ -256,7 +256,7 @@ enum { ROWS = 12, VOCABULARY = 1190, PADDED = 1600, TILES = 8, RANKS_MAX = 8 };
 static void ranks_add(int ranks, bool by_tree, float values[RANKS_MAX][ROWS], float out[ROWS])
 {
     for (int r = 0; r < ROWS; r++) {
-        float column[RANKS_MAX];
+        float column[RANKS_MAX] = {0};
         for (int rank = 0; rank < ranks; rank++)
             column[rank] = values[rank][r];
         out[r] = column[0];
