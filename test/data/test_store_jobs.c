@@ -461,7 +461,7 @@ CASE_WITH(test_a_job_that_is_killed_goes_on, support_setup, support_teardown)
         assert_int_equal(resumed, 0);
         for (int kill = 0; kill < 2; kill++) {
             long n = 0, went_on = 0;
-            for (bool broken = true; broken; n += check_every(17, 7)) {
+            for (bool broken = true; broken; n += check_every(17, 17)) {
                 struct stat before, after;
                 broken = break_tool(tool, kill, n);
                 bool there = stat(support_path(name), &before) == 0;

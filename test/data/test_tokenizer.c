@@ -188,10 +188,10 @@ static bool matches(const struct data_splitter *splitter, void *split_state,
     return found.begin == 0 && found.end == bytes;
 }
 
-/* The code point after this one: above the scripts of U+3400 one in 17 in `make check`. */
+/* The code point after this one: above the scripts of U+3400 one in 61 in `make check`. */
 static uint32_t next_code(uint32_t code)
 {
-    return code + (code < 0x3400 ? 1 : (uint32_t)check_every(61, 17));
+    return code + (code < 0x3400 ? 1 : (uint32_t)check_every(61, 61));
 }
 
 /* By our own table, and by the classes of translated patterns. */
@@ -413,7 +413,7 @@ static const struct {
 
 CASE(test_classes_hold_what_they_hold_there)
 {
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i += (size_t)check_every(3, 3)) {
         struct ls_error error = {0};
         struct data_splitter *splitter;
         void *split_state;

@@ -254,7 +254,7 @@ CASE_WITH(test_merges_are_the_references, setup, support_teardown)
     static struct reference words, right, twin;
     static char text[WORDS * 3 * (LETTERS + 1) + 1], merges[1 << 14], expected[1 << 14];
     int differ[LAST_OF_A_ROW + 1] = {0};
-    for (uint32_t round = 0; round < ROUNDS; round += (uint32_t)check_every(6, 2)) {
+    for (uint32_t round = 0; round < ROUNDS; round += (uint32_t)check_every(6, 6)) {
         words_draw(&words, round, text);
         scratch_write(corpus, text, strlen(text));
         right = words;

@@ -131,7 +131,7 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
 CASE(test_the_best_is_the_best)
 {
     int64_t looked = 0, all = 0, fitted = 0;
-    const int cases = 200 / check_every(20, 10);
+    const int cases = 200 / check_every(20, 20);
     drawn = 1;
     for (int i = 0; i < cases; i++) {
         struct ls_cluster cluster = cluster_draw();
@@ -339,7 +339,7 @@ CASE(test_better_is_never_worse)
         {"link.far.latency", "0 s"},         {"accelerator.memory", "64 GiB"},
         {"accelerator.bandwidth", "1 TB/s"}, {"accelerator.peak.bf16", "1 PFLOP/s"}};
     drawn = 7;
-    for (int i = 0; i < 12 / check_every(6, 3); i++) {
+    for (int i = 0; i < 12 / check_every(6, 6); i++) {
         struct ls_cluster cluster = cluster_draw();
         struct ls_config config = recipe_draw();
         double before = best_of(&config, &cluster);
@@ -412,7 +412,7 @@ CASE(test_longer_steps_go_on_in_a_line)
     enum { LAYOUTS = sizeof layouts / sizeof *layouts, SEEDS = 24 };
     int near = 0, cases = 0, again = 0;
     double worst = 0;
-    for (int i = 0; i < LAYOUTS * SEEDS; i += check_every(5, 3)) {
+    for (int i = 0; i < LAYOUTS * SEEDS; i += check_every(5, 5)) {
         struct ls_forecast whole, line;
         step_forecast(1 + i % SEEDS, layouts[i / SEEDS], false, &whole);
         int64_t all = longest;
