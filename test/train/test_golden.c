@@ -2,8 +2,8 @@
  * any compiler, in any build, and on each instruction set: in fma, and with bf16 in bf16_pairs too.
  *
  *     test_golden             compares: an eighth of the recipes on the best instruction set of this
- *                             machine (CHECK=few: an eighth), a share of them on each lesser one;
- *                             with CHECK=all all of them on each
+ *                             machine, a share of them on each lesser one; with CHECK=all all of
+ *                             them on each
  *     test_golden --record    prints the file anew, on any machine
  */
 #include "../support/extent.h"

@@ -541,7 +541,7 @@ CASE(test_the_disk_refuses)
 CASE(test_no_room)
 {
     int warned = 0;
-    for (int at = 1; at < 200; at += check_every(67, 23)) {
+    for (int at = 1; at < 200; at += check_every(23, 23)) {
         struct workers_run run = run_of(&modes[0], "parallel.workers=2");
         start_over();
         snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
