@@ -53,6 +53,9 @@ static const struct ls_hf_key common[] = {
     NO_EFFECT("model_type|architectures|dtype|torch_dtype|transformers_version|_name_or_path|"
               "name_or_path|_commit_hash|attn_implementation|_attn_implementation|"
               "_attn_implementation_autoset|use_cache|cache_implementation"),
+    /* Of programs beside transformers, and what transformers takes from other keys. */
+    NO_EFFECT("transformers.js_config|is_llama_config|unsloth_version|unsloth_fixed|"
+              "sliding_window_size"),
     /* Tokens of text, with generation_config.json. */
     NO_EFFECT("bos_token_id|eos_token_id|pad_token_id|sep_token_id|decoder_start_token_id"),
     /* Dropout is chosen where a model is trained. */

@@ -51,10 +51,14 @@ static void llmc_close(struct ls_model_source *source)
 
 static int refuse(const struct ls_model_source *source, struct ls_error *error)
 {
+    const char *what = ls_path_ends(source->path, ".gguf") ? "GGUF files are written, but not read"
+                       : ls_path_ends(source->path, ".safetensors")
+                           ? "one file of a model, whose folder is what to name"
+                           : "a file, and no llm.c model";
     return ls_error_set(error, LS_ECKPT,
-                        "%.300s: a file, and no llm.c model: expected a run's folder (train.out of "
-                        "its configuration), a folder with config.json, or an llm.c model",
-                        source->path);
+                        "%.300s: %s: expected a run's folder (train.out of its configuration), a "
+                        "folder with config.json, or an llm.c model",
+                        source->path, what);
 }
 
 static int file_map(struct ls_model_source *source, struct ls_error *error)

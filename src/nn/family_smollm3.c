@@ -17,7 +17,7 @@ static const struct ls_hf_key hf_keys[] = {
     {"num_key_value_heads", "kv_heads", "4", "null=0 *"},
     {"tie_word_embeddings", "tied", "true", NULL},
     /* None without use_sliding_window. */
-    {"sliding_window", NULL, "", NULL},
+    {"sliding_window|max_window_layers", NULL, "", NULL},
     {"attention_bias", NULL, "false", NULL},
     {"mlp_bias", NULL, "false", NULL},
     {"pretraining_tp", NULL, "", NULL}, /* another way to the same products */

@@ -146,18 +146,19 @@ static void put_veil(const struct drawing *d)
 
 /* ---- around them ----------------------------------------------------------------------------- */
 
+/* The limit's text lies over the marked line. */
 static void put_marks(const struct drawing *d)
 {
     const struct ls_stack *stack = d->stack;
+    if (stack->marked >= 0) {
+        double at = ls_scale_place(&d->x, (double)stack->marked + 0.5);
+        ls_picture_line(d->file, "ls-line", at, d->y.to, at, d->y.from);
+    }
     if (stack->limit > 0) {
         double at = ls_scale_place(&d->y, stack->limit);
         ls_picture_line(d->file, "ls-gap ls-line", d->x.from, at, d->x.to, at);
         ls_picture_text(d->file, "ls-text ls-halo", d->x.to, at - 6, "end", "%s",
                         stack->limit_text);
-    }
-    if (stack->marked >= 0) {
-        double at = ls_scale_place(&d->x, (double)stack->marked + 0.5);
-        ls_picture_line(d->file, "ls-line", at, d->y.to, at, d->y.from);
     }
 }
 

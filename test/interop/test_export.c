@@ -215,6 +215,9 @@ CASE_WITH(test_bad_llmc, scratch_setup, scratch_teardown)
         expect_import_refused(*state, "a.bin", cases[i].words);
         header[cases[i].at] = before;
     }
+    path_in(path, *state, "a.gguf");
+    scratch_write(path, "GGUF", 4);
+    expect_import_refused(*state, "a.gguf", "GGUF files are written, but not read");
     free(data);
 }
 

@@ -777,6 +777,9 @@ CASE_WITH(test_unknown_keys_are_warnings, scratch_setup, scratch_teardown)
     json_edit(scratch_path(folder, "config.json"), "resid_pdrop", "0.0");
     json_edit(scratch_path(folder, "config.json"), "embd_pdrop", "0.0");
     json_edit(scratch_path(folder, "config.json"), "unheard_of", "null"); /* says nothing */
+    /* Published, and read by no class of transformers. */
+    json_edit(scratch_path(folder, "config.json"), "transformers.js_config", "{\"kv\": 1}");
+    json_edit(scratch_path(folder, "config.json"), "sliding_window_size", "4096");
     assert_int_equal(ls_model_source_open(&source, folder, &log, &error), LS_OK);
     assert_string_equal(said, "");
     ls_model_source_close(source);
