@@ -257,9 +257,10 @@ $(BUILD)/test/train/test_trace_times: private LDFLAGS_BASE += $(call wrap,ls_now
 	ls_layer_forward ls_layer_backward_weight ls_optimizer_step comm_thread_wait \
 	ls_test sysconf)
 # This one has a rank that computes wrongly, and a replay that is not compared.
+$(BUILD)/test/train/test_resumed: private LDFLAGS_BASE += $(call wrap,ls_param_fill)
 $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash replay_new)
 # This one flips a bit of what a rank holds.
-$(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_trainer_new replay_due ls_trainer_step)
+$(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,trainer_new replay_due ls_trainer_step)
 $(BUILD)/test/train/test_data_supply: private LDFLAGS_BASE += $(call wrap,ls_loader_prefetch)
 # This one counts what a trainer sent.
 $(BUILD)/test/train/test_workers: private LDFLAGS_BASE += $(call wrap,ls_trainer_free)

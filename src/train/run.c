@@ -541,7 +541,8 @@ static int run_open(struct ls_running *run, bool beside, bool *resumed, struct l
         run_folder_sweep_tiers(run->config, run->writer ? &run->events.log : NULL);
     status = ls_comm_agree(run->world, status, error);
     if (!status)
-        status = ls_trainer_new(&config, run->world, &run->events.log, &run->trainer, error);
+        status =
+            trainer_new(&config, NULL, true, run->world, &run->events.log, &run->trainer, error);
     if (!status) {
         run->config = &run->trainer->config;
         run_trace_open(&run->trace, run->trainer, &run->events.log);

@@ -198,7 +198,7 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
                  trainer->config.memory.file);
     status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
     if (!status)
-        status = trainer_new(&config, &trainer->layout, r->turned, NULL, &r->second, error);
+        status = trainer_new(&config, &trainer->layout, true, r->turned, NULL, &r->second, error);
     if (!status)
         status = ls_comm_agree(world, held_look(r, error), error);
     return status ? status : state_turn(r, error);

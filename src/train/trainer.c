@@ -389,7 +389,7 @@ static void units_open(struct ls_trainer *t)
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error)
 {
-    return trainer_new(config, NULL, world, log, out, error);
+    return trainer_new(config, NULL, false, world, log, out, error);
 }
 
 /* Collective. If one machine has no room for its copy, all wait for checkpoints. */
@@ -401,7 +401,7 @@ static int saves_agree(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
-int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
+int trainer_new(const struct ls_config *config, const struct ls_layout *layout, bool blank,
                 struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
                 struct ls_error *error)
 {
@@ -458,7 +458,8 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
     if (!status)
         status = stage_runner_new(t, &t->runner, error);
     status = ls_comm_agree(world, status, error);
-    if (!status)
+    t->blank = blank && !t->workers;
+    if (!status && !t->blank)
         status = first_parameters(t, error);
     if (status)
         goto failed;
@@ -574,8 +575,12 @@ int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *erro
     int status = resume_agree(t, error);
     if (status)
         return status;
-    return t->workers ? workers_resume(t, resumed, error)
-                      : ls_state_resume(t->state, resumed, error);
+    status =
+        t->workers ? workers_resume(t, resumed, error) : ls_state_resume(t->state, resumed, error);
+    if (!status && t->blank && !*resumed)
+        status = first_parameters(t, error);
+    t->blank = t->blank && status;
+    return status;
 }
 
 int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, struct ls_error *error)

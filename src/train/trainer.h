@@ -169,6 +169,7 @@ struct ls_trainer {
     bool rehearses;                 /* idle ops on real memory */
     struct ls_arena *kept;          /* where the memory goes in the end; NULL: it is released */
     struct step_waiting *waiting;   /* between a backward and its update; else NULL */
+    bool blank;                     /* parameters have no values yet */
     bool failed;                    /* a step did: transfers may be under way that never end */
     bool posted;                    /* the next step's samples are on their way */
     int64_t ahead;                  /* samples before this were asked for ahead of that */
@@ -184,8 +185,10 @@ int units_count(const struct ls_config *config);
 void units_init(struct ls_state *units, int count, const struct ls_state *borrowed,
                 const struct ls_config *config, struct ls_optim_config *outer);
 
-/* ls_trainer_new in a layout that the keys do not say; NULL: in theirs. */
-int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
+/* ls_trainer_new in a layout that the keys do not say; NULL: in theirs. blank: parameters get no
+ * first values, which take longer than a load: the caller gives all of them, or calls
+ * ls_trainer_resume, which gives them where there is nothing to go on from. Workers get them. */
+int trainer_new(const struct ls_config *config, const struct ls_layout *layout, bool blank,
                 struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
                 struct ls_error *error);
 

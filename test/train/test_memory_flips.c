@@ -116,12 +116,14 @@ static void flip_at(int64_t step, bool late)
         flip_do();
 }
 
-WRAPPED(ls_trainer_new);
-int __wrap_ls_trainer_new(const struct ls_config *config, struct ls_comm *world,
-                          const struct ls_log *log, struct ls_trainer **out, struct ls_error *error)
+/* The run's; a replay's has the layout of that. */
+WRAPPED(trainer_new);
+int __wrap_trainer_new(const struct ls_config *config, const struct ls_layout *layout, bool blank,
+                       struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
+                       struct ls_error *error)
 {
-    int status = __real_ls_trainer_new(config, world, log, out, error);
-    trainer = *out;
+    int status = __real_trainer_new(config, layout, blank, world, log, out, error);
+    trainer = layout ? trainer : *out;
     return status;
 }
 

@@ -1,12 +1,14 @@
 /* All ranks go on from one checkpoint: processes of MPI look for the newest of a run each by
- * itself, while another job may add one. */
+ * itself, while another job may add one. Who goes on draws no first weights. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "tokens.h"
 
 #include <lockstep/train.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,6 +86,64 @@ CASE_WITH(test_all_ranks_go_on_from_what_the_first_one_found, tokens_setup, scra
         struct ls_digest hash = part_run(part);
         assert_memory_equal(&hash, &whole, sizeof hash);
     }
+}
+
+/* ---- first weights --------------------------------------------------------------------------- */
+
+static atomic_int fills; /* of all ranks */
+
+WRAPPED(ls_param_fill);
+void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
+                          int64_t first, int64_t count, float *values)
+{
+    fills++;
+    __real_ls_param_fill(param, seed, ops, first, count, values);
+}
+
+struct job {
+    struct ls_config config;
+    char hash[33];
+};
+
+static void on_step(void *user, const struct ls_step_report *report)
+{
+    memcpy(((struct job *)user)->hash, report->hash, sizeof report->hash);
+}
+
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    const struct ls_run_hooks hooks = {.user = job, .stepped = on_step};
+    return ls_run(&job->config, world, NULL, ls_comm_rank(world) == 0 ? &hooks : NULL, error);
+}
+
+/* How often first weights are drawn. */
+static int run_fills(const char *folder, const char *words, struct job *job)
+{
+    struct ls_error error = {0};
+    char keys[1024];
+    snprintf(keys, sizeof keys, "optim.decay_steps=4 log.hash_every=1 parallel.dp=2 %s", words);
+    job->config = part_of(folder, keys).config;
+    fills = 0;
+    assert_ok(ls_world_run(2, run_body, job, &error), error);
+    return fills;
+}
+
+/* Neither for a run that goes on, nor for a step that is computed twice. */
+CASE_WITH(test_first_weights_are_drawn_once, tokens_setup, scratch_teardown)
+{
+    char words[PATH_MAX + 256];
+    struct job whole, part;
+    snprintf(words, sizeof words, "train.out=%s", scratch_path(*state, "whole"));
+    int once = run_fills(*state, words, &whole);
+    assert_true(once > 0);
+    snprintf(words, sizeof words, "train.out=%s train.resume=auto check.replay=1 train.steps=2",
+             scratch_path(*state, "part"));
+    assert_int_equal(run_fills(*state, words, &part), once);
+    snprintf(words, sizeof words, "train.out=%s train.resume=auto check.replay=1",
+             scratch_path(*state, "part"));
+    assert_int_equal(run_fills(*state, words, &part), 0);
+    assert_string_equal(part.hash, whole.hash);
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -62,7 +62,7 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
     struct ls_trainer *t = NULL;
-    int status = trainer_new(&job->config, &job->layout, world, NULL, &t, error);
+    int status = trainer_new(&job->config, &job->layout, false, world, NULL, &t, error);
     for (int step = 0; step < STEPS && !status; step++) {
         struct ls_step_report report;
         struct ls_digest digest;
