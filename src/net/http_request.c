@@ -20,7 +20,7 @@ static const char no_ranges[] = "the server does not serve ranges of a file: it 
                                 "server that does, such as nginx, or copy the data to a local disk";
 
 struct trying {
-    const struct ls_server *server;
+    struct ls_server *server;
     struct ls_http_request *request;
     curl_off_t moved;
     uint64_t first, last; /* of Content-Range */
@@ -96,6 +96,8 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
     }
     header_is(data, bytes, "etag:", request->etag, sizeof request->etag);
     header_is(data, bytes, "last-modified:", request->modified, sizeof request->modified);
+    header_is(data, bytes, "x-amz-bucket-region:", trying->server->region,
+              sizeof trying->server->region);
     if (!header_is(data, bytes, "content-range:", range, sizeof range))
         return bytes;
     int read = sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &whole);
@@ -222,6 +224,7 @@ static CURLcode try_once(struct ls_server *server, struct ls_http_request *reque
     long slow_s = (long)ceil(server->options.slow_s);
     long patient_s = (long)ceil(server->options.patient_s);
     answer_clear(request);
+    server->region[0] = '\0';
     if (snprintf(url, sizeof url, "%s/%s%s%s", server->url, or_none(request->key),
                  *query ? "?" : "", query) >= (int)sizeof url)
         return CURLE_URL_MALFORMAT;
@@ -287,6 +290,22 @@ static const char own_authority[] =
     ". The name in the URL must be the certificate's. If its authority is not one that the system "
     "trusts, name a file with the authority's certificate in the environment: CURL_CA_BUNDLE=FILE";
 
+/* What S3 leaves to guess: an answer to a HEAD has no text. */
+static void refusal_explain(const struct ls_server *server, const struct ls_http_request *request,
+                            struct ls_error *error)
+{
+    char signer[sizeof server->region + 16];
+    snprintf(signer, sizeof signer, "aws:amz:%s:s3", server->region);
+    if (server->is_signed && server->region[0] && strcmp(signer, server->signer) != 0)
+        ls_error_suffix(error, ". The bucket is in another region: set AWS_REGION=%s",
+                        server->region);
+    else if (server->is_signed && !strcmp(request->method, "HEAD") &&
+             (request->code == 400 || request->code == 403))
+        ls_error_suffix(error, "%s",
+                        ". S3 gives no reason for a HEAD: see whether the credentials are right, "
+                        "have not expired, and may read this object");
+}
+
 static int refused(const struct ls_server *server, const struct ls_http_request *request,
                    CURLcode result, const char *why, int tries, struct ls_error *error)
 {
@@ -309,9 +328,11 @@ static int refused(const struct ls_server *server, const struct ls_http_request 
     }
     ls_xml_element(request->text, "Code", code, sizeof code);
     ls_xml_element(request->text, "Message", message, sizeof message);
-    return ls_error_set(error, LS_EIO, "%s %s/%s: HTTP %ld%s%s%s%s%s%s", request->method,
-                        server->url, key, request->code, *code ? " " : "", code,
-                        *message ? " (" : "", message, *message ? ")" : "", times);
+    ls_error_set(error, LS_EIO, "%s %s/%s: HTTP %ld%s%s%s%s%s%s", request->method, server->url, key,
+                 request->code, *code ? " " : "", code, *message ? " (" : "", message,
+                 *message ? ")" : "", times);
+    refusal_explain(server, request, error);
+    return LS_EIO;
 }
 
 static void pause_for(const struct ls_net_options *options, double seconds)

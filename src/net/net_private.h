@@ -12,6 +12,7 @@ struct ls_server {
     char key[2048];   /* that the URL names */
     bool is_signed;   /* S3 */
     char signer[128]; /* CURLOPT_AWS_SIGV4 */
+    char region[64];  /* that the bucket is in, as the last answer has it; "" if it does not */
     struct ls_credentials who;
     char netrc[4096];       /* the file, "" for the usual one */
     char authorities[4096]; /* a file of certificates, "" for the system's alone */

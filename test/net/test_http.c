@@ -359,6 +359,34 @@ CASE_WITH(test_credentials_of_a_file, setup, teardown)
     assert_int_equal(s3_server_faults(server), 0);
 }
 
+/* S3 says where a bucket is in a header, and gives no other reason for a HEAD. */
+CASE_WITH(test_a_head_that_is_refused, setup, teardown)
+{
+    static const struct {
+        enum s3_failure how;
+        const char *method, *words;
+    } cases[] = {
+        {S3_REGION, "HEAD", "HTTP 301. The bucket is in another region: set AWS_REGION=eu-west-9"},
+        {S3_REGION, "GET", "PermanentRedirect (for a test). The bucket is in another region"},
+        {S3_REFUSE, "HEAD", "HTTP 403. S3 gives no reason for a HEAD: see whether the credentials"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_server *at;
+        struct ls_http_request request = {.method = cases[i].method, .limit = BYTES};
+        s3_server_fail(server, cases[i].how, 1, true);
+        assert_ok(ls_server_open(&at, where(true), &quick, &error), error);
+        request.key = ls_server_key(at);
+        assert_int_equal(ls_http_send(at, &request, &error), LS_EIO);
+        if (!strstr(error.text, cases[i].words))
+            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].words);
+        assert_int_equal(s3_server_requests(server), 1);
+        ls_http_request_release(&request);
+        ls_server_close(at);
+    }
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
 /* The password of ~/.netrc goes to its host, and into no error. */
 CASE_WITH(test_passwords, setup, teardown)
 {

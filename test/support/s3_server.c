@@ -231,6 +231,12 @@ static void refuse(struct answer *answer, int http, const char *code)
     text_answer(answer, http, text);
 }
 
+static void elsewhere(struct answer *answer)
+{
+    refuse(answer, 301, "PermanentRedirect");
+    snprintf(answer->location, sizeof answer->location, "x-amz-bucket-region: eu-west-9\r\n");
+}
+
 /* The parameter of that name, its escapes resolved; false if there is none. */
 static bool parameter(const struct request *request, const char *name, char value[1024])
 {
@@ -603,6 +609,8 @@ static bool serve(struct s3_server *server, int client)
         server->faults += whole && !good;
         if (how == S3_BUSY)
             refuse(&answer, 503, "SlowDown");
+        else if (whole && how == S3_REGION)
+            elsewhere(&answer);
         else if (whole && (!good || how == S3_REFUSE))
             refuse(&answer, 403, good ? "AccessDenied" : "SignatureDoesNotMatch");
         else if (whole && !stalls && unsigned_web)

@@ -20,6 +20,7 @@ enum s3_failure {
     S3_CUT,    /* it is done, and the answer ends in its middle */
     S3_STALL,  /* no answer until the client hangs up */
     S3_REFUSE, /* 403 */
+    S3_REGION, /* 301: the bucket is in eu-west-9 */
     S3_LIE,    /* an object is given out with one byte changed */
     S3_WHOLE,  /* 200 and the whole object, where a range was asked for */
     S3_SHIFT,  /* 206 and another range */
