@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple, Union
 from . import _keys, _tools
 from ._keys import Config, Keys
 from ._pictures import Table
+from .errors import ArgumentError
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -158,6 +159,8 @@ def audit(run: Path, keys: Optional[Keys] = None, *, steps: Optional[Tuple[int, 
         steps: the first and the last; None: those after the newest checkpoint but one.
         whole: all steps from the beginning, as ``lockstep replay`` does.
     """
+    if steps is not None and not (isinstance(steps, (tuple, list)) and len(steps) == 2):
+        raise ArgumentError(f"steps is {steps!r}: expected the first and the last, such as (3, 4)")
     first, last = steps or (None, None)
     return Audit(**_tools.ask("audit", {"run": _keys.path(run), "keys": _keys.nested(keys or {}),
                                         "first": first, "last": last, "whole": whole}))

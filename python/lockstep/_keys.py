@@ -15,7 +15,8 @@ Config = Union[str, "os.PathLike[str]", Keys, None]
 def path(value: Union[str, "os.PathLike[str]"]) -> str:
     """A path of the caller's; ~ is the home folder, as shells have it."""
     if not isinstance(value, (str, os.PathLike)):
-        raise ArgumentError(f"got {type(value).__name__}: expected a path")
+        its = ": its folder is its .out" if hasattr(value, "out") else ""
+        raise ArgumentError(f"got {type(value).__name__}: expected a path{its}")
     return os.path.expanduser(os.fspath(value))
 
 

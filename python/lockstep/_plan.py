@@ -212,7 +212,7 @@ class Layout:
     def plot(self, what: str = "memory") -> Picture:
         """The picture of rank 0's ``"memory"`` over a step, or of the pipeline's ``"schedule"``."""
         if what not in ("memory", "schedule"):
-            raise ValueError(f'plot: {what}: expected "memory" or "schedule"')
+            raise errors.ArgumentError(f'plot: {what}: expected "memory" or "schedule"')
         return Picture(_tools.ask("layout", dict(self._again, draw=True))[f"{what}_svg"])
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _keys, _lib, _pictures, _tools, errors
@@ -61,6 +62,10 @@ class Converted:
 
     def __str__(self) -> str:
         return self.yaml
+
+    def __repr__(self) -> str:
+        fates = Counter(item.fate for item in self.items)
+        return f"<lockstep.Converted {', '.join(f'{n} {fate}' for fate, n in fates.items())}>"
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -113,7 +118,7 @@ def megatron(arguments: Union[Path, Sequence[str]], keys: Optional[_keys.Keys] =
     if isinstance(arguments, (str, os.PathLike)):
         source = {"file": _keys.path(arguments)}
     else:
-        source = {"text": " ".join(shlex.quote(word) for word in arguments)}
+        source = {"text": " ".join(shlex.quote(str(word)) for word in arguments)}
     return _convert("megatron", source, keys, ranks, preset, allow_loss)
 
 

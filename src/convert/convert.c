@@ -454,7 +454,7 @@ static int refuse_losses(const struct convert *c, struct ls_error *error)
         snprintf(place, sizeof place, ":%d", first->line);
     return ls_error_set(error, LS_ECONFIG,
                         "%.200s%s: %.200s: %.300s (%s cannot be kept: change the file, or give "
-                        "--allow-loss to leave out what is named)",
+                        "--allow-loss (in Python: allow_loss=True) to leave out what is named)",
                         c->name, place, first->theirs, first->why,
                         ls_counted((int64_t)losses, "key").text);
 }

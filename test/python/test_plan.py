@@ -152,12 +152,14 @@ def test_deepspeed_is_converted():
     with pytest.raises(ls.convert.ConvertError, match="foo") as caught:
         ls.convert.deepspeed({**config, "foo": 1, "bar": 2}, ranks=4)
     assert [item.theirs for item in caught.value.items] == ["foo", "bar"]
+    assert "or give --allow-loss (in Python: allow_loss=True)" in str(caught.value)
+    assert repr(converted).startswith("<lockstep.Converted ") and " kept" in repr(converted)
     dropped = ls.convert.deepspeed({**config, "foo": 1}, ranks=4, allow_loss=True)
     assert [item.theirs for item in dropped.items if item.fate == "unknown"] == ["foo"]
 
 
 def test_megatron_and_torchtitan_are_converted(tmp_path):
-    arguments = ["--num-layers", "2", "--hidden-size", "64", "--num-attention-heads", "4",
+    arguments = ["--num-layers", 2, "--hidden-size", "64", "--num-attention-heads", "4",
                  "--seq-length", "32", "--max-position-embeddings", "32", "--micro-batch-size", "1",
                  "--global-batch-size", "8", "--lr", "1e-4", "--train-iters", "10",
                  "--tensor-model-parallel-size", "2"]

@@ -66,6 +66,16 @@ def test_metrics_are_a_named_tuple_and_callbacks_hear_in_this_thread(recipe):
     assert threads == {threading.get_ident()}
 
 
+def test_a_run_that_is_dropped_ends_without_saving(recipe, tmp_path):
+    for name, end in (("dropped", lambda run: None), ("closed", ls.Run.close)):
+        run = ls.Run(recipe, {"train.out": str(tmp_path / name)}, progress=False)
+        run.step()
+        end(run)
+        del run
+    assert not os.listdir(tmp_path / "dropped" / "checkpoints")
+    assert os.listdir(tmp_path / "closed" / "checkpoints") == ["step-00000001"]
+
+
 def test_what_callbacks_may_call(recipe, tmp_path):
     """on_step all that the loop may; on_event, and another thread meanwhile, nothing but stop: what is
     refused leaves the run open, so that it saves when it is closed."""
@@ -446,6 +456,11 @@ def test_an_audit_names_the_first_step_on_a_batch_that_was_given(recipe):
     with pytest.raises(ls.NotSupportedError, match="step 2 of"):
         ls.audit(out, steps=(1, 2))
     assert ls.audit(out, steps=(1, 1)).equal
+    for wrong in (1, (1,), "1-2"):
+        with pytest.raises(ls.ArgumentError, match="steps is .*: expected the first and the last"):
+            ls.audit(out, steps=wrong)
+    with pytest.raises(ls.ArgumentError, match="got Run: expected a path: its folder is its .out"):
+        ls.diff(run, out)
 
 
 def test_frozen_weights_are_read_in_the_type_that_is_computed_with(recipe):
