@@ -356,9 +356,9 @@ static int asked_check(const struct finished_job *job, const struct evaluated *a
         return ls_error_set(error, LS_ECONFIG, "%s and DATA (%.200s): expected one of them", one,
                             job->data);
     if (asked->samples && one && !asked->choices)
-        return ls_error_set(error, LS_ECONFIG, "--samples is of DATA and of --choices");
+        return ls_error_set(error, LS_ECONFIG, "--samples goes with DATA and with --choices");
     if ((asked->output || asked->truncate) && !asked->requests)
-        return ls_error_set(error, LS_ECONFIG, "%s is of --requests",
+        return ls_error_set(error, LS_ECONFIG, "%s goes with --requests FILE alone",
                             asked->output ? "--output" : "--truncate");
     if (asked->logprobs && asked->choices)
         return ls_error_set(error, LS_ECONFIG, "--choices has no --logprobs");

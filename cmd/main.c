@@ -56,6 +56,12 @@ static int unknown_command(const char *name)
 {
     const char *names[CMD_PAGES_MAX];
     const char *near = ls_nearest(name, names, cmd_page_names(names));
+    static const char *const families[] = {"data", "ckpt", "bench", "plan"};
+    char longer[64];
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        snprintf(longer, sizeof longer, "%s %.40s", families[i], name);
+        near = cmd_page_of(longer) ? cmd_page_of(longer)->name : near;
+    }
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (ls_word_among(elsewhere[i].theirs, name))
             near = elsewhere[i].ours;

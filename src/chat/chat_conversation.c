@@ -72,6 +72,8 @@ static int no_messages(const struct chat_conversation *c, struct ls_error *error
     const char *key;
     const json_t *value;
     char keys[200] = "";
+    if (json_is_array(c->messages))
+        return ls_error_set(error, LS_EDATA, "\"messages\" is empty: expected one at least");
     json_object_foreach(c->object, key, value) if (strlen(keys) < 100)
         ls_string_add(keys, sizeof keys, ", ", "\"%.40s\"", key);
     return ls_error_set(error, LS_EDATA,

@@ -1,6 +1,8 @@
 /* The filters, tests and functions of a chat template: a table each. */
 #include "chat/chat_private.h"
 
+#include <lockstep/base/words.h>
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -25,7 +27,7 @@ bool chat_needs_string(struct chat_run *run, const struct chat_value *given, con
     if (!is && given && given->kind == CHAT_UNDEFINED)
         chat_fail(run, "%s: %.*s is undefined", what, CHAT_SHOWN(given->string));
     else if (!is)
-        chat_fail(run, "%s: expected a string%s%s", what, given ? ", not a " : "",
+        chat_fail(run, "%s: expected a string%s%s", what, given ? ", not " : "",
                   given ? chat_kind_name(*given) : "");
     return is;
 }
@@ -584,7 +586,7 @@ struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_buil
     while (most < CHAT_PARAMETERS_MAX && builtin->parameters[most])
         most++;
     if (!any && arguments->positional > most)
-        chat_fail(run, "%s takes %d arguments at most", builtin->name, most);
+        chat_fail(run, "%s takes at most %s", builtin->name, ls_counted(most, "argument").text);
     for (int i = arguments->positional; i < arguments->count; i++) {
         bool known = false;
         for (int k = 0; k < most; k++)

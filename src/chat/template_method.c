@@ -1,6 +1,8 @@
 /* The methods of strings and mappings that a chat template may call: Python's. */
 #include "chat/chat_private.h"
 
+#include <lockstep/base/words.h>
+
 #include <utf8proc.h>
 
 static struct chat_value stripped(struct chat_run *run, struct chat_value self,
@@ -107,7 +109,7 @@ static int64_t limit_of(struct chat_run *run, const struct chat_value *given)
     if (!given)
         return INT64_MAX;
     if (given->kind != CHAT_INT)
-        chat_fail(run, "expected an integer, not a %s", chat_kind_name(*given));
+        chat_fail(run, "expected an integer, not %s", chat_kind_name(*given));
     return given->integer < 0 ? INT64_MAX : given->integer;
 }
 
@@ -290,11 +292,12 @@ struct chat_value chat_call_method(struct chat_run *run, struct chat_value self,
             continue;
         if (arguments->count <= methods[i].most)
             return methods[i].function(run, self, arguments);
-        chat_fail(run, "%.*s takes %d arguments at most", CHAT_SHOWN(name), methods[i].most);
+        chat_fail(run, "%.*s takes at most %s", CHAT_SHOWN(name),
+                  ls_counted(methods[i].most, "argument").text);
     }
     if (self.kind == CHAT_UNDEFINED)
         chat_fail(run, "%.*s is undefined, so it has no %.*s()", CHAT_SHOWN(self.string),
                   CHAT_SHOWN(name));
-    chat_fail(run, "a %s has no %.*s()", chat_kind_name(self), CHAT_SHOWN(name));
+    chat_fail(run, "%s has no %.*s()", chat_kind_name(self), CHAT_SHOWN(name));
     return self;
 }

@@ -260,6 +260,11 @@ static struct chat_node *parse_statement(struct chat_parser *p)
         return parse_word(p, at, CHAT_BREAK);
     if (chat_token_take(p, CHAT_WORD, "continue"))
         return parse_word(p, at, CHAT_CONTINUE);
+    static const char *const inner[] = {"endif",    "elif",          "else",  "endfor",
+                                        "endmacro", "endgeneration", "endset"};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (chat_token_is(p, CHAT_WORD, inner[i]))
+            chat_parse_fail(p, at, "\"%s\" is out of place: no such tag is innermost", inner[i]);
     if (chat_token_is(p, CHAT_WORD, NULL))
         chat_parse_fail(p, at,
                         "the tag \"%.*s\" is not supported: expected if, for, set, macro, "

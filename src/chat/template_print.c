@@ -216,7 +216,7 @@ static void write_plain(struct chat_run *run, struct writing *w, struct chat_val
     }
     default:
         if (w->json || value.kind != CHAT_UNDEFINED)
-            chat_fail(run, "a %s has no text", chat_kind_name(value));
+            chat_fail(run, "%s has no text", chat_kind_name(value));
         else
             put(run, w, "Undefined");
     }

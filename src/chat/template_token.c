@@ -256,7 +256,7 @@ static void number_read(struct chat_parser *p)
     else
         p->token.value = chat_int_value(strtoll(copy, &end, 10));
     if (errno || *end || letter(peek(p, 0)) || digit(peek(p, 0)))
-        chat_parse_fail(p, begin, "a number that is not supported");
+        chat_parse_fail(p, begin, "a number that does not fit 64 bits, or is followed by a letter");
 }
 
 static void sign_read(struct chat_parser *p)

@@ -102,7 +102,7 @@ static struct chat_entry *entry_find(struct chat_run *run, const struct chat_dic
 static void key_check(struct chat_run *run, struct chat_value key)
 {
     if (key.kind == CHAT_LIST || key.kind == CHAT_DICT)
-        chat_fail(run, "a %s cannot be a key", chat_kind_name(key));
+        chat_fail(run, "%s cannot be a key", chat_kind_name(key));
 }
 
 void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
@@ -156,9 +156,9 @@ const struct chat_value *chat_dict_named(struct chat_run *run, const struct chat
 
 const char *chat_kind_name(struct chat_value value)
 {
-    static const char *const names[] = {"undefined value", "none", "boolean", "integer", "float",
-                                        "string",          "list", "mapping", "loop",    "macro",
-                                        "function"};
+    static const char *const names[] = {
+        "an undefined value", "none",   "a boolean", "an integer", "a float", "a string", "a list",
+        "a mapping",          "a loop", "a macro",   "a function"};
     return names[value.kind];
 }
 
@@ -254,7 +254,7 @@ int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b)
         return order ? order
                      : (a.string.count > b.string.count) - (a.string.count < b.string.count);
     }
-    chat_fail(run, "a %s and a %s have no order", chat_kind_name(a), chat_kind_name(b));
+    chat_fail(run, "%s and %s have no order", chat_kind_name(a), chat_kind_name(b));
     return 0;
 }
 
@@ -295,7 +295,7 @@ bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_val
         return chat_dict_get(run, list.dict, item) != NULL;
     }
     if (list.kind == CHAT_STRING || (list.kind != CHAT_LIST && list.kind != CHAT_UNDEFINED))
-        chat_fail(run, "a %s cannot be in a %s", chat_kind_name(item), chat_kind_name(list));
+        chat_fail(run, "%s cannot be in %s", chat_kind_name(item), chat_kind_name(list));
     return list.kind == CHAT_LIST && listed(run, list.list, item);
 }
 
@@ -324,7 +324,7 @@ struct chat_list *chat_items(struct chat_run *run, struct chat_value value)
             left.count -= bytes;
         }
     } else if (value.kind != CHAT_UNDEFINED) {
-        chat_fail(run, "a %s cannot be gone through", chat_kind_name(value));
+        chat_fail(run, "%s cannot be gone through", chat_kind_name(value));
     }
     return items.list;
 }
@@ -343,7 +343,7 @@ int64_t chat_length(struct chat_run *run, struct chat_value value)
     case CHAT_DICT:
         return value.dict->count;
     default:
-        chat_fail(run, "a %s has no length", chat_kind_name(value));
+        chat_fail(run, "%s has no length", chat_kind_name(value));
         return 0;
     }
 }
@@ -481,7 +481,7 @@ static int64_t bound(struct chat_run *run, struct chat_value value, int64_t coun
     if (value.kind == CHAT_NONE)
         return otherwise;
     if (!whole(value))
-        chat_fail(run, "a slice has a %s: expected an integer", chat_kind_name(value));
+        chat_fail(run, "a slice has %s: expected an integer", chat_kind_name(value));
     if (!whole(value))
         return 0;
     int64_t at = value.integer < 0 ? ls_max(value.integer, -count - 1) + count : value.integer;
@@ -508,7 +508,7 @@ struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
                              const struct chat_value bounds[3])
 {
     if (from.kind != CHAT_LIST && from.kind != CHAT_STRING) {
-        chat_fail(run, "a %s cannot be sliced", chat_kind_name(from));
+        chat_fail(run, "%s cannot be sliced", chat_kind_name(from));
         return (struct chat_value){0};
     }
     if (from.kind == CHAT_LIST && from.list->listing > CHAT_RANGE)

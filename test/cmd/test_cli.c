@@ -38,6 +38,7 @@ CASE(test_words_of_other_programs)
 
 CASE(test_what_is_unknown_is_named_with_the_nearest)
 {
+    program_expect("reshard run", 2, "unknown command reshard; did you mean ckpt reshard?");
     program_expect("trian", 2, "unknown command trian; did you mean train?");
     program_expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
     program_expect("resume run", 2, "did you mean train CONFIG.yaml train.resume=auto?");

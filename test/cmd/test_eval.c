@@ -90,9 +90,9 @@ CASE(test_what_is_wrong_is_named)
     expect("$L eval run --text txet", io, "did you mean text?");
     expect("$L eval run --text text --ids ids.jsonl", 2, "--text and --ids: expected one of them");
     expect("$L eval run corpus_valid --text text", 2, "--text and DATA (corpus_valid)");
-    expect("$L eval run --text text --samples 2", 2, "--samples is of DATA and of --choices");
-    expect("$L eval run --text text --output x", 2, "--output is of --requests");
-    expect("$L eval run --text text --truncate", 2, "--truncate is of --requests");
+    expect("$L eval run --text text --samples 2", 2, "--samples goes with DATA and with --choices");
+    expect("$L eval run --text text --output x", 2, "--output goes with --requests");
+    expect("$L eval run --text text --truncate", 2, "--truncate goes with --requests");
     expect("$L eval run --choices x --logprobs y", 2, "--choices has no --logprobs");
     expect("$L eval run --text text --logprobs none/x", io, "none/x");
     expect("$L eval run --requests requests.jsonl --output none/x", io, "none/x");
