@@ -1,9 +1,8 @@
 /* Losses and states of small recipes are, bit for bit, those that test/golden/bits.txt holds: with
  * any compiler, in any build, and on each instruction set: in fma, and with bf16 in bf16_pairs too.
  *
- *     test_golden             compares: an eighth of the recipes on the best instruction set of this
- *                             machine, a share of them on each lesser one; with CHECK=all all of
- *                             them on each
+ *     test_golden             compares: an eighth of the recipes on the best set of this machine, a
+ *                             share of them on each lesser one; with CHECK=all all of them on each
  *     test_golden --record    prints the file anew, on any machine
  */
 #include "../support/extent.h"
