@@ -6,8 +6,13 @@ set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 git clone -q "$(dirname "$0")/.." "$folder/lockstep"
+# Debhelper gives the build a home of its own: the compiler's cache is this user's all the same.
+if [ -z "${CCACHE_DIR:-}" ] && command -v ccache >/dev/null; then
+    CCACHE_DIR=$(ccache -k cache_dir)
+    export CCACHE_DIR
+fi
 cd "$folder/lockstep"
-DEB_BUILD_OPTIONS=nocheck dpkg-buildpackage -us -uc -b >"$folder/log" 2>&1 || {
+DEB_BUILD_OPTIONS="nocheck noautodbgsym" dpkg-buildpackage -us -uc -b >"$folder/log" 2>&1 || {
     tail -n 40 "$folder/log"
     exit 1
 }
