@@ -10,8 +10,8 @@ static const struct parameter block_parameters[] = {
 };
 
 static const struct parameter head_parameters[] = {
-    LLAMA_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "lm_head.weight"),
+    PARAMETER_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                     "lm_head.weight"),
     GEMMA_NORM("norm", "norm_f.weight", "model.norm.weight"),
     {0},
 };

@@ -2,40 +2,41 @@
 #include "nn/family_llama.h"
 
 static const struct parameter embedding_parameters[] = {
-    LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, "wte.weight"),
-    LLAMA_MATRIX("position", "wpe.weight", SIZE_CONTEXT, SIZE_CHANNELS, CUT_NONE, "wpe.weight"),
+    PARAMETER_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, "wte.weight"),
+    PARAMETER_MATRIX("position", "wpe.weight", SIZE_CONTEXT, SIZE_CHANNELS, CUT_NONE, "wpe.weight"),
     {0},
 };
 
 /* Matrices first. */
 static const struct parameter block_parameters[] = {
-    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, "attn.c_attn.weight"),
-    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, "attn.c_attn.weight"),
-    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, "attn.c_attn.weight"),
+    PARAMETER_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS,
+                     "attn.c_attn.weight"),
+    PARAMETER_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, "attn.c_attn.weight"),
+    PARAMETER_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, "attn.c_attn.weight"),
     {"proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS, START_RESIDUAL,
      WHEN_ALWAYS, "attn.c_proj.weight"},
-    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, "mlp.c_fc.weight"),
+    PARAMETER_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, "mlp.c_fc.weight"),
     {"down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS, START_RESIDUAL, WHEN_ALWAYS,
      "mlp.c_proj.weight"},
-    LLAMA_NORM("norm1", "ln_1.weight", SIZE_CHANNELS, CUT_NONE, "ln_1.weight"),
-    LLAMA_BIAS("norm1 bias", "ln_1.bias", SIZE_CHANNELS, CUT_NONE, "ln_1.bias"),
-    LLAMA_BIAS("qkv bias", "attn.q.bias", SIZE_QUERY, CUT_COLUMNS, "attn.c_attn.bias"),
-    LLAMA_BIAS("qkv bias", "attn.k.bias", SIZE_KV, CUT_KV, "attn.c_attn.bias"),
-    LLAMA_BIAS("qkv bias", "attn.v.bias", SIZE_KV, CUT_KV, "attn.c_attn.bias"),
-    LLAMA_BIAS("proj bias", "attn.proj.bias", SIZE_CHANNELS, CUT_NONE, "attn.c_proj.bias"),
-    LLAMA_BIAS("up bias", "mlp.up.bias", SIZE_FFN, CUT_COLUMNS, "mlp.c_fc.bias"),
-    LLAMA_BIAS("down bias", "mlp.down.bias", SIZE_CHANNELS, CUT_NONE, "mlp.c_proj.bias"),
-    LLAMA_NORM("norm2", "ln_2.weight", SIZE_CHANNELS, CUT_NONE, "ln_2.weight"),
-    LLAMA_BIAS("norm2 bias", "ln_2.bias", SIZE_CHANNELS, CUT_NONE, "ln_2.bias"),
+    PARAMETER_NORM("norm1", "ln_1.weight", SIZE_CHANNELS, CUT_NONE, "ln_1.weight"),
+    PARAMETER_BIAS("norm1 bias", "ln_1.bias", SIZE_CHANNELS, CUT_NONE, "ln_1.bias"),
+    PARAMETER_BIAS("qkv bias", "attn.q.bias", SIZE_QUERY, CUT_COLUMNS, "attn.c_attn.bias"),
+    PARAMETER_BIAS("qkv bias", "attn.k.bias", SIZE_KV, CUT_KV, "attn.c_attn.bias"),
+    PARAMETER_BIAS("qkv bias", "attn.v.bias", SIZE_KV, CUT_KV, "attn.c_attn.bias"),
+    PARAMETER_BIAS("proj bias", "attn.proj.bias", SIZE_CHANNELS, CUT_NONE, "attn.c_proj.bias"),
+    PARAMETER_BIAS("up bias", "mlp.up.bias", SIZE_FFN, CUT_COLUMNS, "mlp.c_fc.bias"),
+    PARAMETER_BIAS("down bias", "mlp.down.bias", SIZE_CHANNELS, CUT_NONE, "mlp.c_proj.bias"),
+    PARAMETER_NORM("norm2", "ln_2.weight", SIZE_CHANNELS, CUT_NONE, "ln_2.weight"),
+    PARAMETER_BIAS("norm2 bias", "ln_2.bias", SIZE_CHANNELS, CUT_NONE, "ln_2.bias"),
     {0},
 };
 
 /* The head's matrix is the embedding table where the two are tied. */
 static const struct parameter head_parameters[] = {
-    LLAMA_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "lm_head.weight"),
-    LLAMA_NORM("norm", "ln_f.weight", SIZE_CHANNELS, CUT_NONE, "ln_f.weight"),
-    LLAMA_BIAS("norm bias", "ln_f.bias", SIZE_CHANNELS, CUT_NONE, "ln_f.bias"),
+    PARAMETER_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                     "lm_head.weight"),
+    PARAMETER_NORM("norm", "ln_f.weight", SIZE_CHANNELS, CUT_NONE, "ln_f.weight"),
+    PARAMETER_BIAS("norm bias", "ln_f.bias", SIZE_CHANNELS, CUT_NONE, "ln_f.bias"),
     {0},
 };
 

@@ -3,27 +3,27 @@
 #include "nn/family_llama.h"
 
 const struct parameter llama_embedding_parameters[] = {
-    LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "model.embed_tokens.weight"),
+    PARAMETER_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                     "model.embed_tokens.weight"),
     {0},
 };
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,
-    LLAMA_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
-    LLAMA_BIAS("qkv bias", "attn.q.bias", SIZE_QUERY, CUT_COLUMNS, "self_attn.q_proj.bias"),
-    LLAMA_BIAS("qkv bias", "attn.k.bias", SIZE_KV, CUT_KV, "self_attn.k_proj.bias"),
-    LLAMA_BIAS("qkv bias", "attn.v.bias", SIZE_KV, CUT_KV, "self_attn.v_proj.bias"),
-    LLAMA_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
-               "post_attention_layernorm.weight"),
+    PARAMETER_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
+    PARAMETER_BIAS("qkv bias", "attn.q.bias", SIZE_QUERY, CUT_COLUMNS, "self_attn.q_proj.bias"),
+    PARAMETER_BIAS("qkv bias", "attn.k.bias", SIZE_KV, CUT_KV, "self_attn.k_proj.bias"),
+    PARAMETER_BIAS("qkv bias", "attn.v.bias", SIZE_KV, CUT_KV, "self_attn.v_proj.bias"),
+    PARAMETER_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
+                   "post_attention_layernorm.weight"),
     {0},
 };
 
 /* The head's matrix is the embedding table where the two are tied. */
 static const struct parameter head_parameters[] = {
-    LLAMA_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "lm_head.weight"),
-    LLAMA_NORM("norm", "norm_f.weight", SIZE_CHANNELS, CUT_NONE, "model.norm.weight"),
+    PARAMETER_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                     "lm_head.weight"),
+    PARAMETER_NORM("norm", "norm_f.weight", SIZE_CHANNELS, CUT_NONE, "model.norm.weight"),
     {0},
 };
 

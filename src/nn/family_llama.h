@@ -37,33 +37,19 @@ extern const struct ls_gguf_name olmo2_gguf_names[];
 
 /* ---- rows of parameters ---------------------------------------------------------------------- */
 
-#define LLAMA_MATRIX(role, name, rows, columns, cut, elsewhere)                                    \
-    {                                                                                              \
-        role, name, rows, columns, cut, START_NORMAL, WHEN_ALWAYS, elsewhere                       \
-    }
-/* The weight of an RMSNorm over that many values, which begins at one. */
-#define LLAMA_NORM(role, name, size, cut, elsewhere)                                               \
-    {                                                                                              \
-        role, name, SIZE_ONE, size, cut, START_ONE, WHEN_ALWAYS, elsewhere                         \
-    }
-#define LLAMA_BIAS(role, name, size, cut, elsewhere)                                               \
-    {                                                                                              \
-        role, name, SIZE_ONE, size, cut, START_ZERO, WHEN_BIAS, elsewhere                          \
-    }
-
 /* clang-format off */
 /* A block's matrices, which come first: those of q, k and v, and of gate and up, by their names
  * elsewhere. */
 #define LLAMA_MATRICES_OF(q, k, v, gate, up)                                                       \
-    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, q),                  \
-    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, k),                       \
-    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, v),                       \
-    LLAMA_MATRIX("proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS,               \
-                 "self_attn.o_proj.weight"),                                                       \
-    LLAMA_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, gate),                \
-    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, up),                    \
-    LLAMA_MATRIX("down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS,                  \
-                 "mlp.down_proj.weight")
+    PARAMETER_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, q),              \
+        PARAMETER_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, k),               \
+        PARAMETER_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, v),               \
+        PARAMETER_MATRIX("proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS,       \
+                         "self_attn.o_proj.weight"),                                               \
+        PARAMETER_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, gate),        \
+        PARAMETER_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, up),            \
+        PARAMETER_MATRIX("down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS,          \
+                         "mlp.down_proj.weight")
 #define LLAMA_MATRICES                                                                             \
     LLAMA_MATRICES_OF("self_attn.q_proj.weight", "self_attn.k_proj.weight",                        \
                       "self_attn.v_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight")

@@ -6,9 +6,9 @@
 #define PHI_GATE_UP "mlp.gate_up_proj.weight"
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES_OF(PHI_QKV, PHI_QKV, PHI_QKV, PHI_GATE_UP, PHI_GATE_UP),
-    LLAMA_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
-    LLAMA_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
-               "post_attention_layernorm.weight"),
+    PARAMETER_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
+    PARAMETER_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
+                   "post_attention_layernorm.weight"),
     {0},
 };
 

@@ -4,11 +4,11 @@
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,
-    LLAMA_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
-    LLAMA_NORM("q norm", "attn.q_norm.weight", SIZE_HEAD, CUT_NONE, "self_attn.q_norm.weight"),
-    LLAMA_NORM("k norm", "attn.k_norm.weight", SIZE_HEAD, CUT_NONE, "self_attn.k_norm.weight"),
-    LLAMA_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
-               "post_attention_layernorm.weight"),
+    PARAMETER_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
+    PARAMETER_NORM("q norm", "attn.q_norm.weight", SIZE_HEAD, CUT_NONE, "self_attn.q_norm.weight"),
+    PARAMETER_NORM("k norm", "attn.k_norm.weight", SIZE_HEAD, CUT_NONE, "self_attn.k_norm.weight"),
+    PARAMETER_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
+                   "post_attention_layernorm.weight"),
     {0},
 };
 

@@ -85,6 +85,21 @@ struct parameter {
     const char *elsewhere;
 };
 
+/* Rows of a table of parameters. */
+#define PARAMETER_MATRIX(role, name, rows, columns, cut, elsewhere)                                \
+    {                                                                                              \
+        role, name, rows, columns, cut, START_NORMAL, WHEN_ALWAYS, elsewhere                       \
+    }
+/* The weight of a norm over that many values, which begins at one. */
+#define PARAMETER_NORM(role, name, size, cut, elsewhere)                                           \
+    {                                                                                              \
+        role, name, SIZE_ONE, size, cut, START_ONE, WHEN_ALWAYS, elsewhere                         \
+    }
+#define PARAMETER_BIAS(role, name, size, cut, elsewhere)                                           \
+    {                                                                                              \
+        role, name, SIZE_ONE, size, cut, START_ZERO, WHEN_BIAS, elsewhere                          \
+    }
+
 /* A step: a kind with its values and parameters. */
 struct step {
     const struct step_kind *kind;

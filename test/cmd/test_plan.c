@@ -136,7 +136,8 @@ CASE(test_refuses)
 
 CASE(test_plans_16384_ranks)
 {
-    program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama", (size_t)1 << 30);
+    program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama",
+                          (size_t)1 << 30);
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -274,10 +274,9 @@ static void expect_nothing_seen(const struct ls_trainer *t, int i, int k)
 }
 
 WRAPPED(step_once);
-int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
-                     struct ls_error *error)
+int __wrap_step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
-    int status = __real_step_once(t, given, report, error);
+    int status = __real_step_once(t, report, error);
     int64_t interval = ls_config_interval(&t->config);
     bool leave = reference.runs && (t->state->step + t->config.async.delay) % interval == 0;
     for (int i = 0; i < reference.params && leave && !status; i++)

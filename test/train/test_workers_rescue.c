@@ -70,8 +70,7 @@ int __wrap_members_next(struct ls_trainer *t, struct ls_error *error)
 static const struct ls_trainer *trainer;
 
 WRAPPED(step_once);
-int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
-                     struct ls_error *error)
+int __wrap_step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     trainer = t;
     die_at(t, "step");
@@ -80,7 +79,7 @@ int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *re
     if (strcmp(mode.what, "kill") != 0 && outer_step(t) < mode.outer)
         return ls_error_set(error, LS_EINVAL, "a step of outer step %ld is computed again",
                             (long)outer_step(t));
-    return __real_step_once(t, given, report, error);
+    return __real_step_once(t, report, error);
 }
 
 WRAPPED(exchange_begin);
