@@ -125,13 +125,14 @@ CASE(test_a_step_that_waits_for_a_server_is_told)
     assert_int_equal(lines_after(&supply, trainer, 2, 4, 2), 0);   /* and nothing came */
     fetch(trainer, 1);
     assert_int_equal(lines_after(&supply, trainer, 3, 4, 2), 1);
-    assert_string_equal(last, "step 3 waited 2 of 4 s for data: this rank needs 16.0 KiB/s of its "
-                              "servers, and 8.0 KiB/s came");
+    assert_string_equal(last,
+                        "step 3 waited 2 s of 4 s for data: this rank needs 16.0 KiB/s of its "
+                        "servers, and 8.0 KiB/s came");
     fetch(trainer, 2);
     assert_int_equal(lines_after(&supply, trainer, 102, 4, 2), 1); /* it was said 99 steps ago */
     fetch(trainer, 3);
     assert_int_equal(lines_after(&supply, trainer, 103, 8, 6), 2);
-    assert_string_equal(last, "step 103 waited 6 of 8 s for data: this rank needs 16.0 KiB/s of "
+    assert_string_equal(last, "step 103 waited 6 s of 8 s for data: this rank needs 16.0 KiB/s of "
                               "its servers, and 4.0 KiB/s came");
     for (int i = 0; i < SOURCES; i++)
         ls_token_store_close(stores[i]);
