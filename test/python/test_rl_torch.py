@@ -87,7 +87,7 @@ def test_tensors_of_any_kind_are_arguments_or_named(tmp_path):
                            (d.to(torch.complex64), "has type complex64"), (d / 0, "expected finite")):
             with pytest.raises(ls.ArgumentError, match="^d_logprobs.*" + why):
                 run.backward(ids, wrong)
-        with pytest.raises(ls.ArgumentError, match="^reward gave .*: expected 8 finite numbers"):
+        with pytest.raises(ls.ArgumentError, match="^reward gave .*: expected a list of 8 finite numbers"):
             rl.GRPO(run, [[1, 2]], lambda _, texts: torch.ones(len(texts), device="meta"), n=4,
                     max_tokens=4, ends=[]).step()
 
