@@ -453,8 +453,9 @@ static const struct cmd_page pages[] = {
      "their order. The batch size does not change the text.\n\nA log-probability has the bits of "
      "the forward of training, which `lockstep eval --ids` and `--requests` compute again.\n\nIf a "
      "model does not fit one rank, cut it with parallel.tp and parallel.pp (and parallel.split, "
-     "comm.*), whatever layout trained it. " TOKENIZER_KEY " Ranks are threads of this process, or "
-     "processes under mpirun or srun. The text is the same.",
+     "comm.*), whatever layout trained it. With parallel.dp, copies of the model share the "
+     "prompts. " TOKENIZER_KEY " Ranks are threads of this process, or processes under mpirun or "
+     "srun. The text is the same.",
      generate_options, cmd_generate, 0,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
      "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"
