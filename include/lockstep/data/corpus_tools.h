@@ -66,7 +66,7 @@ struct ls_corpus_report {
  * removed; of several, the report names the earliest. A removed document removes none: if A is near
  * B, and B near C, but A not near C, then A and C are kept.
  *
- * Memory: 60 bytes for each document that is kept, at most; near, 4 hashes + 20 bands more. */
+ * Memory: 48 to 96 bytes for each document that is kept; near, 4 hashes + 20 bands more. */
 struct ls_dedup_config {
     double near;      /* 0 < near <= 1; 0: exact only */
     int hashes;       /* 0: 128; 16 to 1024 */
