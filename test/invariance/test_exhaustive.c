@@ -1,6 +1,6 @@
 /* What is admitted runs: every layout of 1 to 4 ranks of small recipes, and not a sample of them.
  *
- *   test_exhaustive                   one in 360 of what is admitted, with CHECK=all one in 6
+ *   test_exhaustive                   one in 720 of what is admitted, with CHECK=all one in 6
  *   test_exhaustive EVERY [RECIPE]    one in EVERY, of one of the recipes alone
  *
  * Exhaustive is the product of all axes (pp x dp_replicate x dp_shard x cp x tp = 1 to 4 ranks),
