@@ -66,8 +66,9 @@ static int check_batch(const struct ls_layout_keys *keys, const struct ls_layout
     if (!layout->numerics.fast && micro < leaf && micro * layout->sequence % CHAIN_TOKENS)
         return plan_refuse(error, "batch.micro", micro,
                            "a micro-batch that is a part of a leaf must have a multiple of %d "
-                           "tokens, not %ld sequences of %ld",
-                           CHAIN_TOKENS, (long)micro, (long)layout->sequence);
+                           "tokens, not %s of %ld",
+                           CHAIN_TOKENS, ls_counted(micro, "sequence").text,
+                           (long)layout->sequence);
     int status = ls_dp_share_init(&share, &cut, leaves, leaf, micro, error ? &why : NULL);
     int64_t tiles = ls_max(layout->numerics.seq_tiles / layout->size[LS_AXIS_CP], 1);
     if (!status && !layout->numerics.fast &&
