@@ -107,51 +107,30 @@ void data_stored_release(struct data_stored *stored)
 
 /* ---- documents one by one -------------------------------------------------------------------- */
 
-/* What was read of an index last: lengths and marks from a multiple of PIECE on; behind each the
- * number of the first one, -1: none. */
+/* Items of an index that were read last: those from a multiple of PIECE on. */
 enum { PIECE = 4096 };
 struct data_stored_piece {
-    unsigned char lengths[4 * PIECE], marks[8 * PIECE];
-    int64_t length_first, mark_first;
+    struct items {
+        int64_t first;                  /* -1: none */
+        unsigned char bytes[8 * PIECE]; /* as in the file */
+    } lengths, marks;
 };
 
-/* items[PIECE] = those of number [first, all) that fit, of so many bytes; the index has the first
- * of all at byte `at`. An index that was written to meanwhile is refused. */
-static int piece_read(struct data_stored *stored, int64_t at, int bytes, int64_t first, int64_t all,
-                      unsigned char *items, struct ls_error *error)
+/* *value = item `at` of `all`, of so many bytes each, the first of them at byte `place` of the
+ * index. An index that was written to meanwhile is refused. */
+static int item_at(struct data_stored *stored, struct items *items, int bytes, int64_t place,
+                   int64_t all, int64_t at, int64_t *value, struct ls_error *error)
 {
-    int status = data_file_read(stored->idx, at + bytes * first, bytes * ls_min(PIECE, all - first),
-                                items, error);
-    return status ? status : data_file_look(stored->idx, error);
-}
-
-/* *tokens = those of a sequence. */
-static int length_at(struct data_stored *stored, int64_t sequence, int64_t *tokens,
-                     struct ls_error *error)
-{
-    struct data_stored_piece *piece = stored->piece;
-    const int64_t first = sequence - sequence % PIECE;
+    const int64_t first = at - at % PIECE;
     int status = LS_OK;
-    if (first != piece->length_first)
-        status = piece_read(stored, DATA_IDX_HEADER_BYTES, 4, first, stored->what.tokens.sequences,
-                            piece->lengths, error);
-    piece->length_first = status ? -1 : first;
-    *tokens = (int32_t)data_load_u32(piece->lengths + 4 * (sequence - first));
-    return status;
-}
-
-/* *sequences = those before a document. */
-static int mark_at(struct data_stored *stored, int64_t document, int64_t *sequences,
-                   struct ls_error *error)
-{
-    struct data_stored_piece *piece = stored->piece;
-    const int64_t first = document - document % PIECE;
-    int status = LS_OK;
-    if (first != piece->mark_first)
-        status = piece_read(stored, data_idx_documents_at(&stored->what), 8, first,
-                            stored->what.marks, piece->marks, error);
-    piece->mark_first = status ? -1 : first;
-    *sequences = (int64_t)data_load_u64(piece->marks + 8 * (document - first));
+    if (first != items->first) {
+        status = data_file_read(stored->idx, place + bytes * first,
+                                bytes * ls_min(PIECE, all - first), items->bytes, error);
+        status = status ? status : data_file_look(stored->idx, error);
+        items->first = status ? -1 : first;
+    }
+    const unsigned char *item = items->bytes + bytes * (at - first);
+    *value = bytes == 4 ? (int32_t)data_load_u32(item) : (int64_t)data_load_u64(item);
     return status;
 }
 
@@ -159,14 +138,18 @@ static int mark_at(struct data_stored *stored, int64_t document, int64_t *sequen
 static int document_read(struct data_stored *stored, int64_t *count, struct ls_error *error)
 {
     struct data_idx_walk *walk = &stored->walk;
+    struct data_stored_piece *piece = stored->piece;
+    const struct data_tokens *all = &stored->what.tokens;
     int64_t end = walk->sequence + 1, tokens;
     int status = LS_OK;
     *count = 0;
     walk->document++;
-    if (stored->what.tokens.documents)
-        status = mark_at(stored, walk->document, &end, error);
+    if (all->documents)
+        status = item_at(stored, &piece->marks, 8, data_idx_documents_at(&stored->what),
+                         stored->what.marks, walk->document, &end, error);
     for (; walk->sequence < end && !status; walk->sequence++) {
-        status = length_at(stored, walk->sequence, &tokens, error);
+        status = item_at(stored, &piece->lengths, 4, DATA_IDX_HEADER_BYTES, all->sequences,
+                         walk->sequence, &tokens, error);
         *count += tokens;
     }
     walk->token += *count;
@@ -178,7 +161,7 @@ static int piece_new(struct data_stored *stored, struct ls_error *error)
     stored->piece = malloc(sizeof *stored->piece);
     if (!stored->piece)
         return ls_no_memory(error, "to read %.300s", data_file_name(stored->idx));
-    stored->piece->length_first = stored->piece->mark_first = -1;
+    stored->piece->lengths.first = stored->piece->marks.first = -1;
     return LS_OK;
 }
 
