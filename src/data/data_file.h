@@ -1,8 +1,6 @@
-/* The bytes of a file of tokens, wherever it lies: on a file system, on the web or in S3.
- *
- * Local files are read by pread, not mapped: one that shrinks (on NFS, on Lustre) is then an error
- * with its name and no SIGBUS. A file that changed after it was opened is LS_EDATA. Any number of
- * threads may read one. */
+/* The bytes of a file of tokens, wherever it lies: on a file system (lockstep/base/stored_file.h),
+ * on the web or in S3. A file that changed after it was opened is LS_EDATA. Any number of threads
+ * may read one. */
 #ifndef DATA_DATA_FILE_H
 #define DATA_DATA_FILE_H
 
