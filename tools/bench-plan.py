@@ -18,6 +18,7 @@ cluster file is what its source says of the machine.
 import argparse
 import datetime
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -68,38 +69,53 @@ def unfused_share(figures, head_dim):
     return 14 * head_dim / (2 * (memory + products)) / figures["peak"]
 
 
-# Of accelerators whose rows have passes that ours fuse; as in the cluster's file.
-UNFUSED = {"clusters/a100-80g-1024.yaml": {"bandwidth": 2.039e12, "pass_share": 0.85,
-                                           "peak": 312e12, "product_share": 0.8}}
+UNITS = {"G": 1e9, "T": 1e12}
 
 
-def accumulate(table, row, f):
-    """Adds to a forecast what the system takes to add each micro-batch's gradients to their sum, in a
-    pass of its own over so many bytes a parameter (a table's "accumulate"): ours is part of the
-    product that makes them. A pipeline's fill and drain wait for it too."""
-    keys = {**table["keys"], **row["keys"]}
-    width, figures = keys["model.channels"], UNFUSED[table["cluster"]]
-    parameters = (12 * keys["model.layers"] * width +
-                  keys["model.vocab"] + keys["model.context"]) * width
-    pp, micro_batches = keys["parallel.pp"], f["micro_batches"]
-    seconds = (table["accumulate"] * parameters / (keys["parallel.tp"] * pp)
-               / (figures["bandwidth"] * figures["pass_share"]))
-    waits = (pp - 1) / keys.get("parallel.chunks", 1) * seconds
-    times = micro_batches - table.get("first_is_kept", False)
+def accelerator(table):
+    """What the table's cluster file has of its accelerator, or the table itself has in its place."""
+    text = (ROOT / table["cluster"]).read_text()
+    figures = {}
+    for key, name in (("bandwidth", "bandwidth"), ("pass_share", "pass_share"), ("bf16", "peak"),
+                      ("product_share", "product_share")):
+        found = table.get("figures", {}).get(f"accelerator.{key}") \
+            or re.search(rf"^ +{key}: ([^#\n]*)", text, re.MULTILINE)[1]
+        number, *unit = str(found).split()
+        figures[name] = float(number) * (UNITS[unit[0][0]] if unit else 1)
+    return figures
+
+
+BYTES_OF_STATE = 12  # of a parameter in a checkpoint: itself and two moments in fp32
+
+
+def passes(table, row, f):
+    """Adds to a forecast the passes over memory that the system makes and ours does not, so many
+    bytes a parameter: with each micro-batch's gradients (a table's "accumulate": ours are added in
+    the product that makes them), for which a pipeline's fill and drain wait too, and once a step over
+    a rank's share ("update": an optimizer whose operations are kernels of their own)."""
+    keys, figures = {**table["keys"], **row["keys"]}, accelerator(table)
+    rate = figures["bandwidth"] * figures["pass_share"]
+    pp, parameters = keys.get("parallel.pp", 1), f["checkpoint_bytes"] / BYTES_OF_STATE
+    each_s = table.get("accumulate", 0) * parameters / (keys.get("parallel.tp", 1) * pp) / rate
+    update_s = table.get("update", 0) * parameters / row["gpus"] / rate
+    waits = (pp - 1) / keys.get("parallel.chunks", 1) * each_s
+    spent_s = (f["micro_batches"] - table.get("first_is_kept", False)) * each_s + update_s
     bubble_s = f["bubble"] * f["step_s"] + waits
-    step_s = f["step_s"] + times * seconds + waits
-    return {**f, "compute_s": f["compute_s"] + times * seconds, "step_s": step_s,
-            "bubble": bubble_s / step_s}
+    step_s = f["step_s"] + spent_s + waits
+    longer = f["step_s"] / step_s
+    return {**f, "compute_s": f["compute_s"] + spent_s, "step_s": step_s, "mfu": f["mfu"] * longer,
+            "tokens_per_s": f["tokens_per_s"] * longer, "bubble": bubble_s / step_s}
 
 
 def command(table, row, mode, lockstep, own=False):
     keys = {**table["keys"], **row["keys"], "numerics.mode": mode}
-    figures = {**table.get("figures", {}), "hosts": max(-(-row["gpus"] // 8), 2)}
+    figures = {**table.get("figures", {}), **row.get("figures", {}),
+               "hosts": max(-(-row["gpus"] // 8), 2)}
     if own:
         figures.pop("overlap", None)
     if table.get("attention") == "unfused":
         head_dim = keys["model.channels"] // keys["model.heads"]
-        share = unfused_share(UNFUSED[table["cluster"]], head_dim)
+        share = unfused_share(accelerator(table), head_dim)
         figures |= {"accelerator.attention_share": f"{share:.4f}",
                     "accelerator.attention_backward_share": 0, "accelerator.attention_edge": 0}
     stages = split(keys)
@@ -190,8 +206,7 @@ def rows_of(table, lockstep, check):
     for row in rows:
         last = table.get("sums") == "last" and row["keys"]["parallel.dp"] > 1
         f = summed_last(table, row, lockstep) if last else forecast(table, row, "fast", lockstep)
-        if "accumulate" in table:
-            f = accumulate(table, row, f)
+        f = passes(table, row, f)
         order = [forecast(table, row, mode, lockstep, own=True)["step_s"]
                  for mode in ("ordered", "fast")]
         value = predicted(table, row, f)
