@@ -147,11 +147,11 @@ static int find_text(json_t *record, const char *key, const char *hint, const ch
     return LS_OK;
 }
 
-/* The object of a line, to be released. */
-static int parse(char *line, size_t length, json_t **record, struct ls_error *error)
+/* What stands in a line, to be released; numbers: as of soften(). */
+static int load(char *line, size_t length, bool numbers, json_t **record, struct ls_error *error)
 {
     json_error_t where;
-    soften(line, line + length, true);
+    soften(line, line + length, numbers);
     *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     /* Where jansson has no memory to begin with, it says nothing at all. */
     if (!*record && (!*where.text || json_error_code(&where) == json_error_out_of_memory))
@@ -159,8 +159,15 @@ static int parse(char *line, size_t length, json_t **record, struct ls_error *er
     if (!*record)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",
                             where.column, where.text);
-    if (json_is_object(*record))
-        return LS_OK;
+    return LS_OK;
+}
+
+/* The object of a line, to be released. */
+static int parse(char *line, size_t length, json_t **record, struct ls_error *error)
+{
+    int status = load(line, length, true, record, error);
+    if (status || json_is_object(*record))
+        return status;
     const char *type = type_name(*record);
     json_decref(*record);
     *record = NULL;
@@ -203,16 +210,11 @@ int data_record_any(char *line, size_t length, const char *key, struct ls_text *
 int data_record_weight(char *line, size_t length, const char *key, float *weight,
                        struct ls_error *error)
 {
-    json_error_t where;
-    *weight = 1;
-    soften(line, line + length, false);
-    json_t *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    json_t *record;
+    int status = load(line, length, false, &record, error);
     const json_t *value = json_object_get(record, key);
-    int status = LS_OK;
-    if (!record)
-        status = ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",
-                              where.column, where.text);
-    else if (value && !json_is_number(value))
+    *weight = 1;
+    if (value && !json_is_number(value))
         status = ls_error_set(error, LS_EDATA, "\"%.100s\" is %s: expected a number, the weight",
                               key, type_name(value));
     else if (value)
