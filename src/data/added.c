@@ -194,12 +194,7 @@ static const struct data_added_token *longest(const struct data_added_set *set,
 static bool word_before(const unsigned char *text, size_t at)
 {
     size_t length;
-    if (at == 0)
-        return false;
-    do
-        at--;
-    while ((text[at] & 0xc0) == 0x80);
-    return data_is_word(data_utf8_decode(text + at, &length));
+    return at > 0 && data_is_word(data_utf8_decode(text + data_utf8_before(text, at), &length));
 }
 
 static bool word_at(const unsigned char *text, size_t bytes, size_t at)
@@ -211,11 +206,8 @@ static bool word_at(const unsigned char *text, size_t bytes, size_t at)
 /* White space before `begin`, not before `least`. */
 static size_t spaces_before(const unsigned char *text, size_t least, size_t begin)
 {
-    size_t length;
-    for (size_t at = begin; at > least;) {
-        do
-            at--;
-        while ((text[at] & 0xc0) == 0x80);
+    while (begin > least) {
+        size_t length, at = data_utf8_before(text, begin);
         if (!data_is_space(data_utf8_decode(text + at, &length)))
             break;
         begin = at;

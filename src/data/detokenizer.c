@@ -4,9 +4,6 @@
 
 #include <string.h>
 
-static const char eod_text[] = "<|endoftext|>";
-enum { BYTE_EOD = 256 };
-
 /* ---- what tokens stand for ------------------------------------------------------------------- */
 
 /* The byte of <0xXX>; -1: the token is none. */
@@ -124,8 +121,8 @@ static int put_token(struct ls_detokenizer *d, int32_t id, struct ls_text *out,
                      struct ls_error *error)
 {
     const struct ls_tokenizer *tokenizer = d->tokenizer;
-    if (tokenizer->is_byte && id == BYTE_EOD)
-        return data_text_put(out, eod_text, sizeof eod_text - 1, error);
+    if (tokenizer->is_byte && id == DATA_BYTE_EOD)
+        return data_text_put(out, DATA_PAIR_EOD, strlen(DATA_PAIR_EOD), error);
     if (tokenizer->is_byte)
         return data_text_put(out, &(unsigned char){(unsigned char)id}, 1, error);
     struct data_string text = data_string(&tokenizer->text, id);

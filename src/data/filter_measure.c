@@ -16,11 +16,6 @@ static int64_t characters_of(const char *text, size_t bytes)
     return count;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 struct span {
     const char *text;
     size_t bytes;
@@ -34,9 +29,9 @@ static bool next_line(const struct ls_text *text, size_t *at, struct span *line)
     const char *begin = text->bytes + *at, *end = memchr(begin, '\n', text->count - *at);
     size_t bytes = end ? (size_t)(end - begin) : text->count - *at;
     *at += bytes + 1;
-    while (bytes > 0 && is_blank(begin[bytes - 1]))
+    while (bytes > 0 && data_is_ascii_space(begin[bytes - 1]))
         bytes--;
-    while (bytes > 0 && is_blank(*begin)) {
+    while (bytes > 0 && data_is_ascii_space(*begin)) {
         begin++;
         bytes--;
     }
@@ -226,7 +221,8 @@ static int64_t sentences_in(struct span line)
             i += (unsigned char)line.text[i] >= 0x80 ? 3 : 1;
             rest = (struct span){line.text + i, line.bytes - i};
         } while (any(rest, begins, terminals));
-        count += wide || rest.bytes == 0 || is_blank(*rest.text) || any(rest, begins, quotes);
+        count +=
+            wide || rest.bytes == 0 || data_is_ascii_space(*rest.text) || any(rest, begins, quotes);
     }
     return count;
 }

@@ -77,15 +77,6 @@ static inline size_t run_end(const struct scan *s, size_t at, unsigned wanted)
     return at;
 }
 
-/* Where the last character before `at` begins. */
-static size_t character_before(const struct scan *s, size_t at)
-{
-    do
-        at--;
-    while ((s->text[at] & 0xc0) == 0x80);
-    return at;
-}
-
 static bool newline_at(const struct scan *s, size_t at)
 {
     return at < s->bytes && (s->text[at] == '\r' || s->text[at] == '\n');
@@ -113,7 +104,7 @@ static size_t spaces_end(const struct scan *s, size_t at, size_t end)
 {
     if (end == s->bytes)
         return end;
-    size_t last = character_before(s, end);
+    size_t last = data_utf8_before(s->text, end);
     return last > at ? last : end;
 }
 
@@ -182,7 +173,7 @@ static size_t cased_lower_end(const struct scan *s, size_t at)
 {
     size_t upper = run_end(s, at, UPPER), end = run_end(s, upper, LOWER), length;
     while (end == upper && upper > at) { /* U* gives characters back until one is LOWER too */
-        upper = character_before(s, upper);
+        upper = data_utf8_before(s->text, upper);
         if (class_at(s, upper, &length) & LOWER)
             return upper + length;
         end = upper;

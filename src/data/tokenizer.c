@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 enum {
-    BYTE_EOD = 256,
-    BYTE_VOCABULARY = 257,
     SPEC_BYTES_MAX = 4 * PATH_MAX, /* a line with two paths */
 };
 #define RANKS_ENDING ".tiktoken"
@@ -383,8 +381,8 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
     int status = LS_OK;
     if (strcmp(spec, "byte") == 0) {
         *tokenizer = (struct ls_tokenizer){.is_byte = true,
-                                           .vocabulary = BYTE_VOCABULARY,
-                                           .eod = BYTE_EOD,
+                                           .vocabulary = DATA_BYTE_EOD + 1,
+                                           .eod = DATA_BYTE_EOD,
                                            .bos = -1,
                                            .eos = -1,
                                            .pad = -1,

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* What ends a document if there is nothing else to say it. */
-static const char *const document_ends[] = {"<|endoftext|>", "<|end_of_text|>", NULL};
+const char *const data_document_ends[] = {"<|endoftext|>", "<|end_of_text|>", NULL};
 static const char *const text_ends[] = {"</s>", "<eos>", NULL};
 
 static int32_t id_of(const struct ls_tokenizer *t, const char *text)
@@ -128,7 +127,7 @@ int data_tokenizer_configure(struct ls_tokenizer *t, struct data_settings settin
     t->bos = t->eos = t->pad = -1;
     if (j.root)
         config_read(&j);
-    t->eod = first_of(t, document_ends);
+    t->eod = first_of(t, data_document_ends);
     if (t->eod < 0)
         t->eod = t->eos >= 0 ? t->eos : first_of(t, text_ends);
     return j.status;

@@ -16,6 +16,9 @@ size_t data_utf8_valid(const unsigned char *text, size_t bytes);
 /* The character that begins at text, which is well-formed; *bytes = its length. */
 uint32_t data_utf8_decode(const unsigned char *text, size_t *bytes);
 
+/* Where the character begins that ends before `at` > 0 of a well-formed text. */
+size_t data_utf8_before(const unsigned char *text, size_t at);
+
 /* utf8proc's number of a character's general category. */
 int data_category(uint32_t code);
 /* "Lu" and so on. */
@@ -41,6 +44,10 @@ bool data_is_later_compatible(uint32_t code);
 int data_lowercase(uint32_t code, uint32_t small[2]);
 /* Unicode's white space, and the characters of its words. */
 bool data_is_space(uint32_t code);
+static inline bool data_is_ascii_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
 bool data_is_word(uint32_t code);
 
 /* ---- byte-pair encoding (bpe_build.c, bpe_file.c, bpe.c) ------------------------------------- */
@@ -162,6 +169,8 @@ struct data_named_text {
     size_t count;
 };
 #define DATA_PAIR_EOD "<|endoftext|>"
+/* What ends a document if nothing else says it; NULL behind them. */
+extern const char *const data_document_ends[];
 /* GPT-2's pair of files; *eod = the id of DATA_PAIR_EOD. */
 int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
                    struct data_named_text merges, int32_t *eod, struct ls_error *error);
@@ -333,7 +342,7 @@ struct data_pre_tokenizer {
 };
 #define DATA_META_SPACE "\xe2\x96\x81"
 
-enum { DATA_AROUND_MAX = 8 };
+enum { DATA_AROUND_MAX = 8, DATA_BYTE_EOD = 256 /* DATA_PAIR_EOD, of is_byte */ };
 struct ls_tokenizer {
     char *name, *spec;
     struct ls_tokenizer_file files[LS_TOKENIZER_FILES_MAX];

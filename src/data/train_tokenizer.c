@@ -143,11 +143,10 @@ static int tokenizer_write(const void *context, FILE *file, struct ls_error *err
 /* What ends a document, as whoever reads the files will find it. */
 static const char *document_end(const struct ls_train_tokenizer_config *config)
 {
-    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>"};
-    for (int i = 0; i < 2; i++)
+    for (const char *const *end = data_document_ends; *end; end++)
         for (int k = 0; k < config->special_count; k++)
-            if (strcmp(config->special[k], names[i]) == 0)
-                return names[i];
+            if (strcmp(config->special[k], *end) == 0)
+                return *end;
     return config->special[0];
 }
 

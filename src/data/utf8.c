@@ -23,6 +23,14 @@ size_t data_utf8_valid(const unsigned char *text, size_t bytes)
     return at;
 }
 
+size_t data_utf8_before(const unsigned char *text, size_t at)
+{
+    do
+        at--;
+    while ((text[at] & 0xc0) == 0x80);
+    return at;
+}
+
 uint32_t data_utf8_decode(const unsigned char *text, size_t *bytes)
 {
     if (text[0] < 0x80) {

@@ -22,11 +22,6 @@ static bool stands_alone(uint32_t code)
     return false;
 }
 
-static inline bool ascii_space(unsigned char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 static inline bool ascii_letter(unsigned char c)
 {
     return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
@@ -42,7 +37,7 @@ static struct character character_at(const char *text)
     const unsigned char *at = (const unsigned char *)text;
     struct character c = {.bytes = 1};
     if (*at < 0x80) {
-        c.space = ascii_space(*at);
+        c.space = data_is_ascii_space(*text);
         c.letter = ascii_letter(*at);
         return c;
     }
@@ -62,7 +57,7 @@ static void take_ascii(const char *text, size_t bytes, struct data_word *word)
     bool letter = false;
     for (; at < bytes; at++) {
         unsigned char c = (unsigned char)text[at];
-        if (c >= 0x80 || ascii_space(c))
+        if (c >= 0x80 || data_is_ascii_space(text[at]))
             break;
         letter |= ascii_letter(c);
     }
