@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     FOLDERS_DEEP_MAX = 64,
@@ -208,12 +209,10 @@ void data_corpus_close(struct data_corpus *corpus)
 
 int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct ls_error *error)
 {
-    struct stat output, input;
-    if (stat(path, &output) != 0)
+    if (access(path, F_OK) != 0)
         return LS_OK;
     for (int64_t i = 0; i < corpus->paths_count; i++)
-        if (stat(corpus->inputs[i].path, &input) == 0 && input.st_dev == output.st_dev &&
-            input.st_ino == output.st_ino)
+        if (data_same_file(corpus->inputs[i].path, path))
             return ls_error_set(error, LS_EINVAL,
                                 "input %.400s is the output %.400s, which would replace it; "
                                 "nothing was written: choose another output, or other inputs",

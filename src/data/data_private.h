@@ -28,7 +28,14 @@ bool data_tokenizer_recorded(const char *store);
 /* True if the bytes of token id end a line. */
 bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id);
 
-/* ---- token files (token_file.c) ------------------------------------------------------------- */
+/* ---- the files of a store (token_file.c) ---------------------------------------------------- */
+
+/* How they may end, NULL behind them: those of ls_sums_suffix, in its order, and the tokenizer. */
+extern const char *const data_suffixes[];
+/* path = PREFIX and the suffix, of a store that is named PREFIX, PREFIX.bin or PREFIX.idx.
+ * LS_EINVAL if that is too long. */
+int data_store_path(char path[PATH_MAX], const char *store, const char *suffix,
+                    struct ls_error *error);
 
 /* Megatron's indexed dataset. */
 enum {
@@ -163,10 +170,8 @@ void data_pack_of(const unsigned char *file, struct data_pack *pack);
 int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
                     const struct data_ends *ends, int64_t tokens, struct data_pack *pack,
                     struct ls_error *error);
-/* PREFIX.pack of the store PREFIX.bin. */
-int data_pack_path(const char *bin, char path[PATH_MAX], struct ls_error *error);
-/* Removes that file, if it is there. */
-void data_pack_remove(const char *bin);
+/* LS_EDATA, behind whose text stands how the packing is made. what: "it again". */
+int data_pack_again(const char *name, const char *what, int64_t tokens, struct ls_error *error);
 static inline int64_t data_pack_before(const struct data_pack *pack, int64_t sample)
 {
     return (int64_t)data_load_u64(pack->before + 8 * sample);
@@ -336,6 +341,8 @@ struct data_inputs {
     ls_writer *list; /* each by data_job_input */
 };
 void data_job_input(FILE *file, const char *path, const char *kind);
+/* Whether both names lead to one file, which is there. */
+bool data_same_file(const char *a, const char *b);
 
 /* Part i is of documents [i * part_documents, (i + 1) * part_documents) of the job. */
 struct data_folder {

@@ -24,6 +24,13 @@ void data_job_input(FILE *file, const char *path, const char *kind)
         fprintf(file, "input %s, %s\n", path, kind);
 }
 
+bool data_same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
 static int write_job(const void *context, FILE *file, struct ls_error *error)
 {
     const struct job *job = context;

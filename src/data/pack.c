@@ -289,7 +289,7 @@ static int file_write(const struct packer *p, const struct output *o, struct ls_
 {
     struct ls_atomic_file file;
     char path[PATH_MAX];
-    int status = data_pack_path(p->stored.file.path, path, error);
+    int status = data_store_path(path, p->stored.file.path, ".pack", error);
     if (!status)
         status = ls_atomic_file_open(&file, path, NULL, error);
     if (status)

@@ -16,9 +16,6 @@
  * Numbers are little-endian. The ends tie a packing to its store: one prepared anew has others. */
 #include "data/data_private.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 static const char magic[8] = "LSPACK\0\1";
@@ -80,25 +77,29 @@ static bool samples_fit(const struct data_pack *pack, int64_t store_tokens)
     return fit;
 }
 
+int data_pack_again(const char *name, const char *what, int64_t tokens, struct ls_error *error)
+{
+    int prefix = (int)ls_max((int64_t)strlen(name) - 5, 0);
+    ls_error_suffix(error, ". Make %s: lockstep data pack %.*s --sequence %lld", what, prefix, name,
+                    (long long)tokens);
+    return LS_EDATA;
+}
+
 /* What ties it to this store and this length. */
 static int belongs(const char *name, const unsigned char *file, const struct data_ends *ends,
                    int64_t tokens, struct ls_error *error)
 {
-    int prefix = (int)ls_max((int64_t)strlen(name) - 5, 0);
     int64_t of = (int64_t)data_load_u64(file + 8), found = (int64_t)data_load_u64(file + 24);
     if (of != ends->tokens || data_load_u64(file + 16) != ends->digest)
         return ls_error_set(error, LS_EDATA,
                             "%s: the packing of another store: it is of %lld tokens and the store "
-                            "has %lld%s. Make it again: lockstep data pack %.*s --sequence %lld",
+                            "has %lld%s",
                             name, (long long)of, (long long)ends->tokens,
-                            of == ends->tokens ? ", in documents of other lengths" : "", prefix,
-                            name, (long long)tokens);
+                            of == ends->tokens ? ", in documents of other lengths" : "");
     if (found != tokens)
         return ls_error_set(error, LS_EDATA,
-                            "%s: packed for sequences of %lld tokens, and %lld are asked for. Make "
-                            "it again: lockstep data pack %.*s --sequence %lld",
-                            name, (long long)found, (long long)tokens, prefix, name,
-                            (long long)tokens);
+                            "%s: packed for sequences of %lld tokens, and %lld are asked for", name,
+                            (long long)found, (long long)tokens);
     return LS_OK;
 }
 
@@ -117,35 +118,17 @@ int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
                             file[7], magic[7]);
     int status = belongs(name, file, ends, tokens, error);
     if (status)
-        return status;
+        return data_pack_again(name, "it again", tokens, error);
     int64_t samples = (int64_t)data_load_u64(file + 32), pieces = (int64_t)data_load_u64(file + 40);
     bool sized = samples >= 1 && pieces >= samples && pieces < (int64_t)(bytes / 12) &&
                  data_pack_bytes(samples, pieces) == bytes;
     uint64_t digest = XXH3_64bits(file + DATA_PACK_HEADER_BYTES, bytes - DATA_PACK_HEADER_BYTES);
     if (sized)
         data_pack_of(file, pack);
-    if (!sized || digest != data_load_u64(file + 48) || !samples_fit(pack, ends->tokens))
-        return ls_error_set(error, LS_EDATA,
-                            "%s: damaged: %s. Make it again: lockstep data pack %.*s --sequence "
-                            "%lld",
-                            name,
-                            sized ? "it is not what was written"
-                                  : "its size is not that of its samples and pieces",
-                            (int)ls_max((int64_t)strlen(name) - 5, 0), name, (long long)tokens);
-    return LS_OK;
-}
-
-int data_pack_path(const char *bin, char path[PATH_MAX], struct ls_error *error)
-{
-    int length = snprintf(path, PATH_MAX, "%.*s.pack", (int)strlen(bin) - 4, bin);
-    return length < PATH_MAX
-               ? LS_OK
-               : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", bin);
-}
-
-void data_pack_remove(const char *bin)
-{
-    char path[PATH_MAX];
-    if (data_pack_path(bin, path, NULL) == LS_OK)
-        unlink(path);
+    if (sized && digest == data_load_u64(file + 48) && samples_fit(pack, ends->tokens))
+        return LS_OK;
+    ls_error_set(error, LS_EDATA, "%s: damaged: %s", name,
+                 sized ? "it is not what was written"
+                       : "its size is not that of its samples and pieces");
+    return data_pack_again(name, "it again", tokens, error);
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct file {
     char *path;
@@ -187,15 +186,9 @@ static int open_llmc(const struct opening *o, const char *path, struct ls_error 
 /* Neither a pair of that prefix nor a file of that name. */
 static int absent(const char *name, struct ls_error *error)
 {
-    static const char *const endings[] = {".bin",     ".idx",       ".sums", ".mask",
-                                          ".weights", ".tokenizer", NULL};
-    char hint[512] = "", prepared[PATH_MAX];
-    struct stat found;
-    snprintf(prepared, sizeof prepared, "%s_train.idx", name);
-    if (!ls_url_is(name) && stat(prepared, &found) == 0) /* as `data prepare` names them */
-        snprintf(hint, sizeof hint, "; did you mean %.300s_train?", name);
-    else if (!ls_url_is(name))
-        ls_path_hint(name, endings, hint, sizeof hint);
+    char hint[512] = "";
+    if (!ls_url_is(name) && !store_name_prepared(name, hint, sizeof hint))
+        ls_path_hint(name, data_suffixes, hint, sizeof hint);
     int status =
         ls_error_errno(error, ENOENT, "neither %.300s.bin with its .idx nor %.300s", name, name);
     ls_error_suffix(error, "%s", hint);
@@ -309,14 +302,13 @@ static int pack_read(struct ls_token_store *store, const struct file *file, stru
     int status = index_read(idx, file->path, data_file_bytes(file->data), &what, &digest, error);
     const struct data_ends ends = {what.tokens.tokens, digest.ends};
     if (!status)
-        status = data_pack_path(file->path, path, error);
+        status = data_store_path(path, file->path, ".pack", error);
     if (!status)
         status = data_file_open(path, store->remote, &pack, error);
-    if (!status && !pack)
-        status = ls_error_set(error, LS_EDATA,
-                              "%.300s: the store is not packed for best_fit. Make the packing: "
-                              "lockstep data pack %.*s --sequence %lld",
-                              path, (int)strlen(path) - 5, path, (long long)store->packed_tokens);
+    if (!status && !pack) {
+        ls_error_set(error, LS_EDATA, "%.300s: the store is not packed for best_fit", path);
+        status = data_pack_again(path, "the packing", store->packed_tokens, error);
+    }
     if (!status)
         status = whole_read(pack, &all, &bytes, error);
     data_file_close(pack);
@@ -348,15 +340,16 @@ static int documents_read(struct ls_token_store *store, const struct file *file,
 static int pack_file(struct ls_token_store *store, const struct file *file, bool best_fit,
                      struct ls_error *error)
 {
-    char path[PATH_MAX + 8];
+    char path[PATH_MAX];
     struct data_file *idx = NULL;
     if (file->kind != LS_TOKENS_MEGATRON)
         return ls_error_set(error, LS_EDATA,
                             "%s: %s do not say where a document ends: expected Megatron's .bin "
                             "and .idx, as lockstep data prepare writes them",
                             file->path, ls_token_file_kind_name(file->kind));
-    snprintf(path, sizeof path, "%.*s.idx", (int)strlen(file->path) - 4, file->path);
-    int status = data_file_open(path, store->remote, &idx, error);
+    int status = data_store_path(path, file->path, ".idx", error);
+    if (!status)
+        status = data_file_open(path, store->remote, &idx, error);
     if (!status && !idx)
         status = ls_error_errno(error, ENOENT, "%.300s", path);
     if (!status && file->sums)

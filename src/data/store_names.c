@@ -43,6 +43,16 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+bool store_name_prepared(const char *name, char *hint, size_t bytes)
+{
+    char prepared[PATH_MAX];
+    snprintf(prepared, sizeof prepared, "%.3000s_train.idx", name);
+    if (access(prepared, F_OK) != 0)
+        return false;
+    snprintf(hint, bytes, "; did you mean %.300s_train?", name);
+    return true;
+}
+
 /* Sorts those from `first` on by their bytes and drops repetitions. name: for what has none. */
 static int names_tidy(struct store_names *names, int first, const char *name, bool pattern,
                       struct ls_error *error)
@@ -58,10 +68,8 @@ static int names_tidy(struct store_names *names, int first, const char *name, bo
     names->count = kept;
     if (kept > first)
         return LS_OK;
-    char prepared[PATH_MAX], hint[400] = "";
-    snprintf(prepared, sizeof prepared, "%.3000s_train.idx", name);
-    if (access(prepared, F_OK) == 0) /* as `data prepare` names them */
-        snprintf(hint, sizeof hint, "; did you mean %.300s_train?", name);
+    char hint[400] = "";
+    store_name_prepared(name, hint, sizeof hint);
     return pattern ? ls_error_set(error, LS_EDATA, "%.300s: no store has a name like this", name)
                    : ls_error_set(error, LS_EDATA,
                                   "%.300s: a folder without stores: expected files NAME.bin with "

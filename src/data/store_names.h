@@ -17,6 +17,8 @@ int store_names_find(const char *spec, const struct ls_net_options *net, struct 
 void store_names_release(struct store_names *names);
 /* LS_EINVAL if a store that is there has a comma in its path, which parts it in spec. */
 int store_names_comma_check(const char *spec, struct ls_error *error);
+/* Whether `data prepare` made stores under that name: hint = "; did you mean NAME_train?". */
+bool store_name_prepared(const char *name, char *hint, size_t bytes);
 /* The file of bare tokens that "u16:FILE" names; NULL of another name. */
 const char *store_name_bare(const char *name);
 

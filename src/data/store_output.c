@@ -5,40 +5,21 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COPY_TOKENS = 1 << 14 };
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-/* Files that a store may have. */
-static const char *const suffixes[] = {".bin", ".idx", ".mask", ".weights", ".sums", ".tokenizer"};
-enum { SUFFIXES = sizeof suffixes / sizeof *suffixes, NAME_MAX_BYTES = PATH_MAX + 16 };
-
-static void file_name(const char *store, int suffix, char name[NAME_MAX_BYTES])
-{
-    int stem = (int)strnlen(store, PATH_MAX);
-    if (ls_path_ends(store, ".bin") || ls_path_ends(store, ".idx"))
-        stem -= 4;
-    snprintf(name, NAME_MAX_BYTES, "%.*s%s", stem, store, suffixes[suffix]);
-}
-
 int ls_store_spare(const char *store, const char *path, struct ls_error *error)
 {
-    struct stat output, input;
-    char name[NAME_MAX_BYTES];
-    if (stat(path, &output) != 0)
-        return LS_OK;
-    for (int i = 0; i < SUFFIXES; i++) {
-        file_name(store, i, name);
-        if (stat(name, &input) == 0 && input.st_dev == output.st_dev &&
-            input.st_ino == output.st_ino)
+    char name[PATH_MAX];
+    for (const char *const *suffix = data_suffixes; *suffix; suffix++)
+        if (!data_store_path(name, store, *suffix, NULL) && data_same_file(name, path))
             return ls_error_set(error, LS_EINVAL,
                                 "store %.400s is the output %.400s, which would replace it; "
                                 "nothing was written: choose another output",
                                 name, path);
-    }
     return LS_OK;
 }
 
@@ -54,14 +35,12 @@ static int spare_stores(const void *of, const char *path, struct ls_error *error
 static int list_stores(const void *of, FILE *file, struct ls_error *error)
 {
     const struct data_store_list *stores = of;
-    char name[NAME_MAX_BYTES];
+    char name[PATH_MAX];
     (void)error;
     for (int i = 0; i < stores->count; i++)
-        for (int j = 0; j < SUFFIXES; j++) {
-            file_name(stores->names[i], j, name);
-            if (access(name, F_OK) == 0)
+        for (const char *const *suffix = data_suffixes; *suffix; suffix++)
+            if (!data_store_path(name, stores->names[i], *suffix, NULL) && access(name, F_OK) == 0)
                 data_job_input(file, name, "store");
-        }
     return LS_OK;
 }
 

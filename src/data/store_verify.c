@@ -2,12 +2,9 @@
 #include "data/data_file.h"
 #include "data/data_private.h"
 
-#include <lockstep/base/meter.h>
 #include <lockstep/data/store_tools.h>
 
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { READ_TOKENS = 1 << 16 };
@@ -43,9 +40,8 @@ static int check_blocks(const struct ls_sums *sums, enum ls_sums_file file, stru
         status = data_file_read(data, i * LS_SUMS_BLOCK_BYTES, (int64_t)bytes, block, error);
         if (!status)
             status = ls_sums_check(sums, file, i, block, bytes, error);
-        ls_meter("blocks", i + 1, blocks);
-        if (!status && stop && *stop)
-            status = ls_error_set(error, LS_ESTOPPED, "stopped by a signal");
+        if (!status)
+            status = data_tool_step(stop, "", "blocks", i + 1, blocks, error);
     }
     free(block);
     return status;
@@ -55,12 +51,13 @@ static int check_blocks(const struct ls_sums *sums, enum ls_sums_file file, stru
 static int check_file(const struct ls_sums *sums, enum ls_sums_file file, const char *bin,
                       const volatile int *stop, struct ls_error *error)
 {
-    char path[PATH_MAX + 8];
+    char path[PATH_MAX];
     struct data_file *data = NULL;
-    snprintf(path, sizeof path, "%.*s%s", (int)strlen(bin) - 4, bin, ls_sums_suffix(file));
     if (ls_sums_bytes(sums, file) < 0)
         return LS_OK;
-    int status = data_file_open(path, NULL, &data, error);
+    int status = data_store_path(path, bin, ls_sums_suffix(file), error);
+    if (!status)
+        status = data_file_open(path, NULL, &data, error);
     if (!status && !data)
         status = ls_error_errno(error, ENOENT, "%.300s", path);
     if (!status)

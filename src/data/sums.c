@@ -1,7 +1,6 @@
 /* Digests of a store's files, block by block: made while they are written, read, and checked. */
 #include "data/data_private.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -30,8 +29,7 @@ static struct ls_digest digest_of(XXH128_hash_t hash)
 
 const char *ls_sums_suffix(enum ls_sums_file file)
 {
-    static const char *const suffixes[] = {".bin", ".idx", ".mask", ".weights", ".sums"};
-    return suffixes[file];
+    return data_suffixes[file];
 }
 
 static struct ls_sums *sums_new(void)
@@ -300,14 +298,11 @@ int ls_sums_open(const char *store, struct ls_sums **out, struct ls_error *error
 {
     char path[PATH_MAX], *text;
     size_t bytes;
-    bool suffix = ls_path_ends(store, ".bin") || ls_path_ends(store, ".idx");
-    int length = (int)strnlen(store, PATH_MAX) - (suffix ? 4 : 0);
     *out = NULL;
-    if (snprintf(path, sizeof path, "%.*s.sums", length, store) >= (int)sizeof path)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", store);
-    if (access(path, F_OK) != 0)
-        return LS_OK;
-    int status = ls_file_read(path, LS_SUMS_BYTES_MAX, LS_EDATA, &text, &bytes, error);
+    int status = data_store_path(path, store, ".sums", error);
+    if (status || access(path, F_OK) != 0)
+        return status;
+    status = ls_file_read(path, LS_SUMS_BYTES_MAX, LS_EDATA, &text, &bytes, error);
     if (!status)
         status = ls_sums_parse(path, text, bytes, out, error);
     free(text);

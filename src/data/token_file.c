@@ -2,6 +2,21 @@
  * little-endian, as are the machines that Lockstep runs on. */
 #include "data/data_private.h"
 
+#include <stdio.h>
+
+const char *const data_suffixes[] = {".bin",  ".idx",       ".mask", ".weights",
+                                     ".sums", ".tokenizer", NULL};
+
+int data_store_path(char path[PATH_MAX], const char *store, const char *suffix,
+                    struct ls_error *error)
+{
+    bool ending = ls_path_ends(store, ".bin") || ls_path_ends(store, ".idx");
+    int stem = (int)strnlen(store, PATH_MAX) - (ending ? 4 : 0);
+    return snprintf(path, PATH_MAX, "%.*s%s", stem, store, suffix) < PATH_MAX
+               ? LS_OK
+               : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", store);
+}
+
 /* ---- Megatron ------------------------------------------------------------------------------- */
 
 /* Position = Megatron's number (indexed_dataset.py, class DType). */

@@ -461,10 +461,12 @@ int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
 
 void data_writer_clear(const struct data_writer *writer)
 {
+    char pack[PATH_MAX];
     unlink(writer->files[LS_SUMS_IDX].path);
     for (int i = LS_SUMS_MASK; i <= LS_SUMS_FILES; i++)
         unlink(writer->files[i].path);
-    data_pack_remove(bin(writer)->path);
+    if (!data_store_path(pack, bin(writer)->path, ".pack", NULL))
+        unlink(pack);
 }
 
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
