@@ -37,61 +37,6 @@ bool data_byte_map_read(const struct data_byte_map *map, struct data_string toke
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-int data_strings_init(struct data_strings *strings, int64_t count, size_t bytes_max,
-                      struct ls_error *error)
-{
-    *strings = (struct data_strings){0};
-    if (bytes_max > UINT32_MAX)
-        return ls_error_set(error, LS_EDATA, "tokens of more than 4 GiB");
-    strings->offset = calloc((size_t)count + 1, sizeof *strings->offset);
-    strings->bytes = malloc(bytes_max + 1);
-    return strings->offset && strings->bytes ? LS_OK : ls_no_memory(error, "for a vocabulary");
-}
-
-void data_strings_release(struct data_strings *strings)
-{
-    free(strings->offset);
-    free(strings->bytes);
-    *strings = (struct data_strings){0};
-}
-
-static uint64_t slot_of(const struct data_bpe *bpe, struct data_string token)
-{
-    return ls_hash64(token.bytes, token.count, 0) & bpe->slots_mask;
-}
-
-int32_t data_bpe_token(const struct data_bpe *bpe, struct data_string token)
-{
-    for (uint64_t slot = slot_of(bpe, token); bpe->slots[slot] >= 0;
-         slot = (slot + 1) & bpe->slots_mask) {
-        struct data_string found = data_string(&bpe->tokens, bpe->slots[slot]);
-        if (found.count == token.count && memcmp(found.bytes, token.bytes, token.count) == 0)
-            return bpe->slots[slot];
-    }
-    return -1;
-}
-
-static void token_insert(struct data_bpe *bpe, int32_t id)
-{
-    uint64_t slot = slot_of(bpe, data_string(&bpe->tokens, id));
-    while (bpe->slots[slot] >= 0)
-        slot = (slot + 1) & bpe->slots_mask;
-    bpe->slots[slot] = id;
-}
-
-static int slots_init(struct data_bpe *bpe, int64_t count, struct ls_error *error)
-{
-    uint64_t slots = 16;
-    while (slots < 2 * (uint64_t)count)
-        slots *= 2;
-    bpe->slots = malloc(slots * sizeof *bpe->slots);
-    if (!bpe->slots)
-        return ls_no_memory(error, "for a vocabulary");
-    memset(bpe->slots, -1, slots * sizeof *bpe->slots);
-    bpe->slots_mask = slots - 1;
-    return LS_OK;
-}
-
 /* A token that is not written in byte characters is one that was added: it is kept as it is, and
  * nothing merges to it. */
 static int tokens_fill(struct data_bpe *bpe, const struct data_bpe_model *model,
@@ -109,7 +54,7 @@ static int tokens_fill(struct data_bpe *bpe, const struct data_bpe_model *model,
         if (!written && data_byte_map_read(&map, token, bpe->tokens.bytes + used, &bytes)) {
             used += bytes;
             bpe->tokens.offset[id + 1] = (uint32_t)used;
-            token_insert(bpe, id);
+            data_strings_index(&bpe->tokens, id);
             continue;
         }
         if (!written && !(model->is_added && model->is_added(model->user, id)))
@@ -121,7 +66,7 @@ static int tokens_fill(struct data_bpe *bpe, const struct data_bpe_model *model,
         used += token.count;
         bpe->tokens.offset[id + 1] = (uint32_t)used;
         if (written)
-            token_insert(bpe, id);
+            data_strings_index(&bpe->tokens, id);
     }
     bpe->tokens.offset[model->vocabulary] = (uint32_t)used;
     return LS_OK;
@@ -257,9 +202,7 @@ int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, stru
     size_t bytes = 0;
     for (int64_t id = 0; id < model->vocabulary; id++)
         bytes += model->tokens[id].bytes ? model->tokens[id].count : 0;
-    int status = data_strings_init(&bpe->tokens, model->vocabulary, bytes, error);
-    if (!status)
-        status = slots_init(bpe, model->vocabulary, error);
+    int status = data_strings_init(&bpe->tokens, model->vocabulary, bytes, true, error);
     if (!status)
         status = tokens_fill(bpe, model, error);
     if (!status)
@@ -276,7 +219,6 @@ int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, stru
 void data_bpe_release(struct data_bpe *bpe)
 {
     data_strings_release(&bpe->tokens);
-    free(bpe->slots);
     free(bpe->merges);
     *bpe = (struct data_bpe){0};
 }

@@ -58,7 +58,7 @@ int data_decoding_init(struct ls_tokenizer *tokenizer, const struct data_decodin
     data_byte_map_init(&map);
     for (int32_t id = 0; id < tokenizer->vocabulary; id++)
         bytes += factor * token_of(tokenizer, id).count;
-    int status = data_strings_init(&tokenizer->text, tokenizer->vocabulary, bytes, error);
+    int status = data_strings_init(&tokenizer->text, tokenizer->vocabulary, bytes, false, error);
     for (int32_t id = 0; id < tokenizer->vocabulary && !status; id++) {
         unsigned char *out = tokenizer->text.bytes + used;
         struct data_string token = token_of(tokenizer, id);

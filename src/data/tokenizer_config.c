@@ -13,7 +13,7 @@ static int32_t id_of(const struct ls_tokenizer *t, const char *text)
 {
     const struct data_added_token *added = data_added_of_text(&t->added, text);
     struct data_string token = {(const unsigned char *)text, strlen(text)};
-    return added ? added->id : t->bpe.slots ? data_bpe_token(&t->bpe, token) : -1;
+    return added ? added->id : data_bpe_token(&t->bpe, token);
 }
 
 /* The id of "TOKEN" or {"content": "TOKEN"}; as it was where the key is absent or null. */

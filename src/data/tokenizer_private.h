@@ -50,26 +50,42 @@ static inline bool data_is_ascii_space(char c)
 }
 bool data_is_word(uint32_t code);
 
-/* ---- byte-pair encoding (bpe_build.c, bpe_file.c, bpe.c) ------------------------------------- */
+/* ---- byte strings (strings.c) ---------------------------------------------------------------- */
 
 struct data_string {
     const unsigned char *bytes;
     size_t count;
 };
-/* Byte strings one behind the other: string i is bytes[offset[i] .. offset[i + 1]). */
+/* Byte strings one behind the other: string i is bytes[offset[i] .. offset[i + 1]). Either they are
+ * written there, or added. */
 struct data_strings {
     uint32_t *offset;
     unsigned char *bytes;
+    size_t bytes_room;
+    int64_t count, room; /* of those that were added */
+    int32_t *slots;      /* strings by their bytes: open addressing, at most half full; -1: empty */
+    uint64_t mask;
 };
-/* bytes_max: of all of them. */
-int data_strings_init(struct data_strings *strings, int64_t count, size_t bytes_max,
+/* For at most `most` strings, of so many bytes together if they are written; found: by their bytes.
+ * Release them whatever this returns. */
+int data_strings_init(struct data_strings *strings, int64_t most, size_t bytes, bool found,
                       struct ls_error *error);
 void data_strings_release(struct data_strings *strings);
+/* The number of a string that was added or indexed, the first of equal ones; -1: there is none. */
+int32_t data_strings_find(const struct data_strings *strings, struct data_string string);
+/* String i, which is written, is found by its bytes. */
+void data_strings_index(struct data_strings *strings, int32_t i);
+/* *i = the string's number; it is added if there is none of its bytes. An empty one always is.
+ * There must be room for it, and it is no part of these strings. */
+int data_strings_add(struct data_strings *strings, struct data_string string, int32_t *i,
+                     struct ls_error *error);
 static inline struct data_string data_string(const struct data_strings *strings, int64_t i)
 {
     uint32_t begin = strings->offset[i];
     return (struct data_string){strings->bytes + begin, strings->offset[i + 1] - begin};
 }
+
+/* ---- byte-pair encoding (bpe_build.c, bpe_file.c, bpe.c) ------------------------------------- */
 
 /* How tokens are written, and so what a text begins as. */
 enum data_form {
@@ -86,9 +102,7 @@ struct data_bpe {
     int64_t vocabulary; /* tokens have ids below it; some may have none */
     enum data_form form;
     struct data_strings tokens; /* [vocabulary]; empty: no token has this id */
-    int32_t *slots;             /* ids by their tokens: open addressing, linear probing */
-    uint64_t slots_mask;
-    struct data_merge *merges; /* the same, by pairs; at most half full */
+    struct data_merge *merges;  /* by pairs: open addressing, at most half full */
     uint64_t merges_mask;
     int32_t byte_id[256];  /* symbols of bytes; -1: none */
     int32_t ascii_id[128]; /* symbols of characters */
@@ -132,7 +146,10 @@ struct data_bpe_model {
 int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, struct ls_error *error);
 void data_bpe_release(struct data_bpe *bpe);
 /* The id of a token, -1 if there is none. */
-int32_t data_bpe_token(const struct data_bpe *bpe, struct data_string token);
+static inline int32_t data_bpe_token(const struct data_bpe *bpe, struct data_string token)
+{
+    return data_strings_find(&bpe->tokens, token);
+}
 
 /* Which byte a character stands for. */
 struct data_byte_map {

@@ -96,7 +96,7 @@ static int bytes_pair(struct trainer *t, size_t places, struct ls_error *error)
 {
     const int32_t *id = t->vocabulary->byte_id;
     struct tally *tally = calloc(1 << 16, sizeof *tally);
-    int *byte_of = calloc((size_t)t->vocabulary->count, sizeof *byte_of);
+    int *byte_of = calloc((size_t)t->vocabulary->tokens.count, sizeof *byte_of);
     int status = LS_OK;
     if (!tally || !byte_of)
         status = ls_no_memory(error, "for pairs of bytes");
@@ -273,12 +273,13 @@ static int merge_all(struct trainer *t, struct data_pair *pair, const struct mer
 static int token_of(struct trainer *t, struct merge *m, struct ls_error *error)
 {
     unsigned char bytes[LS_TRAIN_TOKEN_BYTES_MAX];
-    struct data_string left = data_vocabulary_token(t->vocabulary, m->a);
-    struct data_string right = data_vocabulary_token(t->vocabulary, m->b);
+    struct data_string left = data_string(&t->vocabulary->tokens, m->a);
+    struct data_string right = data_string(&t->vocabulary->tokens, m->b);
     memcpy(bytes, left.bytes, left.count);
     memcpy(bytes + left.count, right.bytes, right.count);
-    int status = data_vocabulary_add(
-        t->vocabulary, (struct data_string){bytes, left.count + right.count}, &m->id, error);
+    int status =
+        data_strings_add(&t->vocabulary->tokens,
+                         (struct data_string){bytes, left.count + right.count}, &m->id, error);
     if (!status)
         t->length[m->id] = (uint32_t)(left.count + right.count);
     return status;
@@ -304,14 +305,14 @@ static int merge_many(struct trainer *t, const struct data_merging *how, struct 
 {
     struct data_pair *pair;
     int status = LS_OK;
-    for (int64_t i = 0; !status && t->vocabulary->count < how->vocabulary; i++) {
+    for (int64_t i = 0; !status && t->vocabulary->tokens.count < how->vocabulary; i++) {
         if (how->stop && *how->stop)
             return ls_error_set(error, LS_ESTOPPED, "stopped by a signal; nothing was written");
         if (!(pair = data_pairs_top(&t->pairs)))
             break;
         status = merge_next(t, pair, error);
         if (i % METER_MERGES == 0)
-            ls_meter("tokens", t->vocabulary->count, how->vocabulary);
+            ls_meter("tokens", t->vocabulary->tokens.count, how->vocabulary);
     }
     return status;
 }
@@ -326,7 +327,7 @@ static int side_init(struct side *side, size_t symbols, struct ls_error *error)
 static int trainer_init(struct trainer *t, const struct data_words *words,
                         const struct data_merging *how, struct ls_error *error)
 {
-    const size_t symbols = (size_t)t->vocabulary->room;
+    const size_t symbols = (size_t)t->vocabulary->tokens.room;
     t->length = calloc(symbols, sizeof *t->length);
     if (!t->length)
         return ls_no_memory(error, "for %zu tokens", symbols);

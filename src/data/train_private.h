@@ -38,30 +38,17 @@ int data_words_count(const struct ls_train_tokenizer_config *config, struct data
                      const struct data_splitter *splitter, struct data_words *words,
                      struct ls_train_tokenizer_report *report, struct ls_error *error);
 
-/* ---- tokens (train_vocabulary.c) ------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 /* Tokens by their ids, and which two of them each merge joins. */
 struct data_vocabulary {
-    struct ls_text bytes; /* of all tokens, one behind the other */
-    size_t *offset;       /* [count + 1] */
-    int64_t count, room;
-    int32_t *slots; /* ids by their bytes: open addressing, at most half full; -1: empty */
-    uint64_t slots_mask;
+    struct data_strings tokens;
     int32_t byte_id[256];
     struct data_joined {
         int32_t left, right;
     } * merges;
     int64_t merges_count, merges_room;
 };
-/* For at most `most` tokens, of which there are none yet. Release it in any case. */
-int data_vocabulary_init(struct data_vocabulary *vocabulary, int64_t most, struct ls_error *error);
-void data_vocabulary_release(struct data_vocabulary *vocabulary);
-/* Borrowed until the next token is added. */
-struct data_string data_vocabulary_token(const struct data_vocabulary *vocabulary, int64_t id);
-/* *id = that of the token, which is added if there is none of its bytes. An empty one is always
- * added. There must be room for it. token is no part of the vocabulary's bytes. */
-int data_vocabulary_add(struct data_vocabulary *vocabulary, struct data_string token, int32_t *id,
-                        struct ls_error *error);
 
 /* ---- pairs (train_pairs.c) ------------------------------------------------------------------- */
 

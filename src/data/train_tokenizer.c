@@ -55,7 +55,7 @@ static void text_put(FILE *file, const char *text)
  */
 static size_t token_text(const struct writing *w, int64_t id, char *out)
 {
-    const struct data_string token = data_vocabulary_token(w->vocabulary, id);
+    const struct data_string token = data_string(&w->vocabulary->tokens, id);
     size_t count = 0;
     if (id < w->config->special_count)
         return strlen(strcpy(out, w->config->special[id]));
@@ -109,7 +109,7 @@ static void model_put(const struct writing *w, FILE *file)
           "\"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null, \"fuse_unk\": "
           "false, \"byte_fallback\": false, \"ignore_merges\": false,\n    \"vocab\": {",
           file);
-    for (int64_t id = 0; id < vocabulary->count; id++) {
+    for (int64_t id = 0; id < vocabulary->tokens.count; id++) {
         fputs(id ? ",\n      " : "\n      ", file);
         ls_json_string(file, text, token_text(w, id, text));
         fprintf(file, ": %lld", (long long)id);
@@ -297,7 +297,7 @@ static int tokens_begin(struct data_vocabulary *vocabulary,
 {
     struct data_byte_map map;
     int32_t id;
-    int status = data_vocabulary_init(vocabulary, config->vocabulary, error);
+    int status = data_strings_init(&vocabulary->tokens, config->vocabulary, 0, true, error);
     data_byte_map_init(&map);
     for (int i = 0; i < config->special_count && !status; i++) {
         unsigned char bytes[SPECIAL_BYTES_MAX];
@@ -306,13 +306,14 @@ static int tokens_begin(struct data_vocabulary *vocabulary,
         if (!data_byte_map_read(&map, (struct data_string){(const unsigned char *)text, length},
                                 bytes, &count))
             count = 0;
-        status = data_vocabulary_add(vocabulary, (struct data_string){bytes, count}, &id, error);
+        status =
+            data_strings_add(&vocabulary->tokens, (struct data_string){bytes, count}, &id, error);
     }
     for (size_t code = 0; code < sizeof map.byte_of / sizeof *map.byte_of && !status; code++) {
         unsigned char byte = (unsigned char)map.byte_of[code];
         if (map.byte_of[code] >= 0)
-            status = data_vocabulary_add(vocabulary, (struct data_string){&byte, 1},
-                                         &vocabulary->byte_id[byte], error);
+            status = data_strings_add(&vocabulary->tokens, (struct data_string){&byte, 1},
+                                      &vocabulary->byte_id[byte], error);
     }
     return status;
 }
@@ -374,9 +375,10 @@ int ls_train_tokenizer(const struct ls_train_tokenizer_config *config,
         status = train(config, corpus, splitter, &vocabulary, report, error);
     if (!status)
         status = vocabulary_write(&vocabulary, config, error);
-    report->vocabulary = vocabulary.count;
+    report->vocabulary = vocabulary.tokens.count;
     report->merges = vocabulary.merges_count;
-    data_vocabulary_release(&vocabulary);
+    data_strings_release(&vocabulary.tokens);
+    free(vocabulary.merges);
     data_splitter_free(splitter);
     data_corpus_close(corpus);
     return status;
