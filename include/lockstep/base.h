@@ -43,10 +43,11 @@ enum ls_status {
 /* What programs around this one make of an error, beside its code. */
 enum ls_error_cause {
     LS_CAUSE_OTHER,
-    LS_CAUSE_LATE,     /* a wait for other ranks timed out */
-    LS_CAUSE_LATE_ONE, /* so it did, and one rank alone is late */
-    LS_CAUSE_KEPT,     /* another rank has ended, and what this one's worker did is kept */
-    LS_CAUSE_FAULTY,   /* memory or arithmetic of a machine is faulty */
+    LS_CAUSE_LATE,      /* a wait for other ranks timed out */
+    LS_CAUSE_LATE_ONE,  /* so it did, and one rank alone is late */
+    LS_CAUSE_KEPT,      /* another rank has ended, and what this one's worker did is kept */
+    LS_CAUSE_FAULTY,    /* memory or arithmetic of a machine is faulty */
+    LS_CAUSE_READ_ONLY, /* of LS_EIO: the file system is read-only (EROFS) */
 };
 
 /* What went wrong: where, what was expected, what to do. Owned by the caller; text is always a
@@ -105,7 +106,7 @@ int64_t ls_error_place(const struct ls_error *error, char *file, size_t bytes);
 /* Without a place that is no file, for who gave no command line. */
 void ls_error_unplace(struct ls_error *error);
 /* As ls_error_set for a failed system call: picks LS_ENOSPC, LS_ENOMEM or LS_EIO from errno_value
- * and appends strerror. */
+ * and appends strerror; of EROFS the cause is LS_CAUSE_READ_ONLY. */
 int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* "LS_EDATA" and so on. */

@@ -54,8 +54,9 @@ void ls_launch_segments_enter(const char *run);
 /* After MPI has ended: the last rank of a machine removes it. */
 void ls_launch_segments_leave(void);
 
-/* Of a rank of a launched job, as it ends: hands the launcher the status, and the error's parts, in
- * a line of JSON on stderr that nobody else sees. Only the first call counts. lives: another rank
+/* Of a rank of a launched job, as it ends: hands the launcher the status, and the error's text,
+ * cause (enum ls_error_cause: a disk that is read-only is known by it) and host, in a line of JSON
+ * on stderr that nobody else sees. Only the first call counts. lives: another rank
  * has ended, and this one ends by itself; otherwise after LS_ECOMM no rank can go on. Without a
  * launcher, nothing. */
 void ls_launch_end_tell(int status, bool lives, const struct ls_error *error);

@@ -210,6 +210,8 @@ int ls_error_errno(struct ls_error *error, int errno_value, const char *format, 
     va_end(args);
     if (error)
         ls_error_set(error, code, "%.900s: %s", error->text, strerror(errno_value));
+    if (errno_value == EROFS)
+        ls_error_blame(error, LS_CAUSE_READ_ONLY, "");
     return code;
 }
 

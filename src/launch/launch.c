@@ -6,7 +6,6 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/train.h>
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -499,13 +498,13 @@ static bool busy_await(struct launcher *l)
     return true;
 }
 
-/* What a person does about a disk that refuses to be written to; NULL: that is not why it failed. A
- * read-only one is known by what the rank said, which may be on another host. */
-static const char *disk_mend(const struct launcher *l, const char *text)
+/* What a person does about a disk that refuses to be written to; NULL: that is not why it failed.
+ */
+static const char *disk_mend(const struct launch_job *job)
 {
-    if (l->job.code == ls_exit_code(LS_ENOSPC))
+    if (job->code == ls_exit_code(LS_ENOSPC))
         return "make room; until there is";
-    bool read_only = l->job.code == ls_exit_code(LS_EIO) && strstr(text, strerror(EROFS));
+    bool read_only = job->code == ls_exit_code(LS_EIO) && job->ends.read_only;
     return read_only ? "mount it for writing; until it is" : NULL;
 }
 
@@ -513,7 +512,7 @@ static const char *disk_mend(const struct launcher *l, const char *text)
  * that comes after a failure waits for that. False: the disk is not why it failed. */
 static bool disk_await(struct launcher *l, const char *text)
 {
-    const char *mend = disk_mend(l, text);
+    const char *mend = disk_mend(&l->job);
     if (l->starts == 1 || l->watch.started || !mend)
         return false;
     if (!l->full) {

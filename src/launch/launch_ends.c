@@ -14,7 +14,7 @@
 
 static const char *const causes[] = {
     [LS_CAUSE_OTHER] = "other", [LS_CAUSE_LATE] = "late",     [LS_CAUSE_LATE_ONE] = "late_one",
-    [LS_CAUSE_KEPT] = "kept",   [LS_CAUSE_FAULTY] = "faulty",
+    [LS_CAUSE_KEPT] = "kept",   [LS_CAUSE_FAULTY] = "faulty", [LS_CAUSE_READ_ONLY] = "read_only",
 };
 
 void ls_launch_end_tell(int status, bool lives, const struct ls_error *error)
@@ -76,6 +76,7 @@ enum launch_end launch_end_take(struct launch_ends *ends, const char *line, size
     ends->code = ends->code > 0 ? ends->code : code;
     ends->late |= cause == LS_CAUSE_LATE || cause == LS_CAUSE_LATE_ONE;
     ends->faulty |= cause == LS_CAUSE_FAULTY;
+    ends->read_only |= cause == LS_CAUSE_READ_ONLY;
     if (cause == LS_CAUSE_FAULTY && host && !ends->host[0])
         snprintf(ends->host, sizeof ends->host, "%s", host);
     text_take(ends, kind, 1 + (cause == LS_CAUSE_LATE_ONE || cause == LS_CAUSE_KEPT), end);

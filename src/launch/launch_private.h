@@ -109,7 +109,7 @@ void launch_segments_remove(const char *folder);
 enum launch_end { LAUNCH_GAVE_UP, LAUNCH_PARTED, LAUNCH_ENDED, LAUNCH_ENDS };
 struct launch_ends {
     int code; /* the first that is not 0, else 0; -1: none has handed out any */
-    bool late, faulty;
+    bool late, faulty, read_only;
     char host[64]; /* that is faulty; "": not known */
     /* Of each kind the text that says most: of one who waits for the culprit itself, or has kept
      * something. weight 0: there is none. */

@@ -2,6 +2,7 @@
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,6 +234,10 @@ CASE(test_errors)
     assert_string_equal(error.text, "x\\n: a.b = 3: expected 4 or 5");
     assert_string_equal(error.text + error.reason, "expected 4 or 5");
     assert_int_equal(ls_error_errno(&error, 28, "writing %s", "y"), LS_ENOSPC);
+    assert_int_equal(error.cause, LS_CAUSE_OTHER);
+    assert_int_equal(ls_error_errno(&error, EROFS, "writing %s", "z"), LS_EIO);
+    assert_int_equal(ls_error_prefix(&error, "in"), LS_EIO);
+    assert_int_equal(error.cause, LS_CAUSE_READ_ONLY);
     assert_string_equal(error.key, "");
     assert_int_equal(error.reason, 0);
     assert_int_equal(error.line, 0);

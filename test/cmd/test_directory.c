@@ -688,6 +688,8 @@ CASE(test_a_run_on_a_read_only_disk)
         {"$L eval disk/run --samples 4 && $L ckpt verify disk/run", "step 2", LS_OK},
         {"$L train $C train.out=disk/run train.resume=auto train.steps=3", "disk/run", LS_EIO},
         {"$L train $C train.out=disk/new train.steps=2", "disk/new", LS_EIO},
+        {"LOCKSTEP_LAUNCHED=1 $L train $C train.out=disk/run train.resume=auto train.steps=3",
+         "\"cause\":\"read_only\"", LS_EIO},
         {"$L train $C train.out=other train.steps=2 snapshot.every=1 snapshot.folder=disk/memory",
          "no snapshots are taken: disk/memory", LS_OK},
     };

@@ -308,8 +308,8 @@ CASE(test_starts_of_which_no_rank_gets_through)
                      "no rank has shown life for ");
 }
 
-/* The first start records that it began; the next two cannot. */
-static void starts_refused(const char *out, const char *last, int code, const char *line)
+/* The first start records that it began; the next two cannot, and end with `code`. */
+static void starts_refuse(const char *out, const char *last, int code, int ends, const char *line)
 {
     char script[1024], keys[512];
     snprintf(script, sizeof script,
@@ -322,7 +322,13 @@ static void starts_refused(const char *out, const char *last, int code, const ch
     script_write("bin/mpirun", script);
     snprintf(keys, sizeof keys,
              "launch " LAUNCHED_KEYS "train.out=%s launch.pause_s=0 launch.retries=1", out);
-    program_expect_under(enter, keys, 0, line);
+    program_expect_under(enter, keys, ends, line);
+}
+
+/* And are tried again. */
+static void starts_refused(const char *out, const char *last, int code, const char *line)
+{
+    starts_refuse(out, last, code, 0, line);
     assert_int_equal(launched_events(folder, out, "start", NULL), 4);
     assert_int_equal(launched_events(folder, out, "failed", NULL), 1);
     assert_int_equal(launched_events(folder, out, "done", NULL), 1);
@@ -337,11 +343,14 @@ CASE(test_a_disk_that_is_full_for_a_while)
 
 CASE(test_a_disk_that_is_read_only_for_a_while)
 {
-    static const char says[] = "locked/lock: Read-only file system";
+    static const char says[] = "locked/lock: no writing here";
     skip_without_mpi();
-    starts_refused("locked", END(16, "0", "locked/lock: Read-only file system"), 16,
-                   "locked/lock: Read-only file system: mount it for writing");
+    starts_refused("locked", END(16, "0,\"cause\":\"read_only\"", "locked/lock: no writing here"),
+                   16, "locked/lock: no writing here: mount it for writing");
     assert_int_equal(launched_events(folder, "locked", "disk_read_only", says), 1);
+    /* By the cause alone: other errors of a disk end the job, whatever they say. */
+    starts_refuse("errno", END(16, "0", "errno/lock: Read-only file system"), 16, 16, "Read-only");
+    assert_int_equal(launched_events(folder, "errno", "disk_read_only", NULL), 0);
 }
 
 /* Ranks that cannot show life there would seem to hang. */
