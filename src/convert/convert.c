@@ -5,6 +5,7 @@
 #include <lockstep/base/formatted.h>
 #include <lockstep/base/words.h>
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -310,8 +311,22 @@ static bool is_section(const struct convert_project *project, const char *key)
     return false;
 }
 
-static void unknown(struct convert *c, const struct convert_project *project, const char *key)
+/* Arguments that an if of a script may have added; the text is the variable that would tell. */
+static void doubted(struct convert *c, const struct convert_entry *entry)
 {
+    char why[TEXT_BYTES];
+    bool known = entry->text[0] == '$';
+    snprintf(why, sizeof why,
+             "arguments of an if whose condition is not known: %s%s%swrite them out",
+             known ? "give " : "", known ? entry->text + 1 : "",
+             known ? "=VALUE beside the file, or " : "");
+    item_add(c, LS_CONVERT_UNKNOWN, entry->key, "", "", why);
+}
+
+static void unknown(struct convert *c, const struct convert_project *project,
+                    const struct convert_entry *entry)
+{
+    const char *key = entry->key;
     char near[LS_CONVERT_KEY_BYTES] = "", why[TEXT_BYTES];
     bool found = convert_nearest(project, key, near);
     if (is_section(project, key))
@@ -336,6 +351,41 @@ static void give_fate(struct convert *c, struct convert_entry *entry)
         convert_lose(c, entry->key, rule->lacks, "%s", why);
 }
 
+/* The variables of an argument that must be given join those of others. */
+static void require_variables(struct convert *c, const struct convert_entry *entry)
+{
+    const char *command = strstr(entry->text, "$(");
+    if (!c->unset)
+        c->unset = entry->key;
+    if (command && command[2] != '(')
+        return;
+    for (const char *at = strchr(entry->text, '$'); at; at = strchr(at + 1, '$')) {
+        char name[128];
+        const char *begin = at + 1 + (at[1] == '{');
+        size_t length = 0;
+        while (isalnum((unsigned char)begin[length]) || begin[length] == '_')
+            length++;
+        snprintf(name, sizeof name, "%.*s=VALUE", (int)ls_min((int64_t)length, 100), begin);
+        const char *known = strstr(c->variables, name);
+        if (length > 0 && !(known && (known == c->variables || known[-1] == ' ')))
+            ls_string_add(c->variables, sizeof c->variables, " ", "%s", name);
+    }
+}
+
+/* All variables that must be given, in one message. */
+static void refuse_unset(struct convert *c)
+{
+    if (!c->unset)
+        return;
+    const char *text = convert_entries_find(&c->entries, c->unset)->text;
+    if (*c->variables)
+        convert_fail(c, c->unset,
+                     "%.200s is set elsewhere: give %s beside the file, or write it out", text,
+                     c->variables);
+    else
+        convert_fail(c, c->unset, "%.200s is not run: write out what it gives", text);
+}
+
 /* An argument with a variable that the script does not set: a path is left to the reader, and how
  * many ranks there are too. */
 static void give_variable_fate(struct convert *c, const struct convert_entry *entry)
@@ -345,13 +395,9 @@ static void give_variable_fate(struct convert *c, const struct convert_entry *en
     LS_ASSERT(length < sizeof ours);
     memcpy(ours, entry->rule->ours, length);
     ours[length] = '\0';
-    const char *name = strchr(entry->text, '$') + 1;
-    name += *name == '{';
     bool path = convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume");
     if (!path && strcmp(ours, "parallel.dp") != 0)
-        convert_fail(c, entry->key,
-                     "%.200s is set elsewhere: give %.*s=VALUE beside the file, or write it out",
-                     entry->text, (int)strcspn(name, "}:[ "), name);
+        require_variables(c, entry);
     convert_drop(c, entry->key, "%.200s is not known", entry->text);
     if (path && !convert_has(c, ours))
         convert_advise(c, "%s: %s is %.200s there", ours, entry->key, entry->text);
@@ -375,8 +421,10 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
     entry->hidden = true;
     if (empty)
         convert_drop(c, entry->key, "an empty section");
+    else if (strncmp(entry->key, CONVERT_DOUBTED, strlen(CONVERT_DOUBTED)) == 0)
+        doubted(c, entry);
     else if (!entry->rule)
-        unknown(c, project, entry->key);
+        unknown(c, project, entry);
     else if (variable)
         give_variable_fate(c, entry);
     else if (off)
@@ -391,6 +439,7 @@ static void translate(struct convert *c, const struct convert_project *project)
 {
     for (size_t i = 0; i < c->entries.count; i++)
         give_early_fate(c, project, &c->entries.at[i]);
+    refuse_unset(c);
     for (size_t i = 0; i < c->entries.count; i++)
         if (!c->entries.at[i].hidden)
             give_fate(c, &c->entries.at[i]);

@@ -50,6 +50,8 @@ typedef int convert_reader(struct convert_entries *entries, const char *name, co
                            size_t bytes, const struct ls_convert_options *options,
                            struct ls_error *error);
 convert_reader convert_json_read, convert_toml_read, convert_shell_read;
+/* Ahead of a shell's variable: a key in place of the arguments that a branch may have put in it. */
+#define CONVERT_DOUBTED "--$"
 
 /* The text of a shell's variable, NULL for none. */
 typedef const char *convert_variable(const void *user, const char *name);
@@ -57,6 +59,44 @@ typedef const char *convert_variable(const void *user, const char *name);
  * variable is not known, is no whole number, or an operator is none of + - * / %. */
 size_t convert_arithmetic(const char *text, convert_variable *variable, const void *user,
                           int64_t *out);
+
+/* The words of a command of a script. */
+struct convert_words {
+    struct convert_word {
+        char *text;
+        int line;
+    } * at;
+    size_t count;
+    int64_t room;
+};
+/* How many of them begin with -- */
+size_t convert_options_of(const struct convert_words *words);
+/* Whether one is an argument that the table has: sbatch has options of its own. */
+bool convert_is_training(const struct convert_words *words);
+/* Arguments, with what follows each, as entries of the source `name`. */
+int convert_options_add(struct convert_entries *entries, const struct convert_words *words,
+                        const char *name, struct ls_error *error);
+
+/* What of a script runs: its if and case, word by word. */
+enum convert_truth { CONVERT_FALSE, CONVERT_TRUE, CONVERT_OPEN };
+enum { CONVERT_BRANCHES = 32 }; /* within each other; what is deeper is open */
+struct convert_branches {
+    enum convert_truth ran[CONVERT_BRANCHES], runs[CONVERT_BRANCHES]; /* before; this one */
+    char cause[CONVERT_BRANCHES][64]; /* the $VARIABLE that a condition asks for, "" for none */
+    int depth;
+    bool testing; /* between if and then */
+    enum convert_truth condition;
+    char joined; /* & or | if the condition goes on */
+};
+/* The first word of a command. Whether it is one such as then, behind which a command begins. */
+bool convert_branches_word(struct convert_branches *b, const char *word);
+/* A command while `testing`, and the & or | behind it. */
+void convert_branches_test(struct convert_branches *b, const char *const *words, size_t count,
+                           char joined);
+/* Whether what comes next runs; open: *cause, if it is not NULL, is the variable that would tell,
+ * or
+ * "". */
+enum convert_truth convert_branches_run(const struct convert_branches *b, const char **cause);
 
 /* ---- a translation under way ---------------------------------------------------------------- */
 
@@ -66,7 +106,9 @@ struct convert {
     const char *name; /* of the source */
     struct convert_entries entries;
     struct ls_error *error;
-    int status; /* the first failure; what follows does nothing */
+    int status;          /* the first failure; what follows does nothing */
+    const char *unset;   /* the first argument with a variable that must be given */
+    char variables[512]; /* all of them, as NAME=VALUE */
 };
 
 struct convert_project {

@@ -1,7 +1,7 @@
 /* Arguments of a program, or a shell script that calls it, into entries. Quotes, comments, line
  * ends with a backslash, sums, and the variables and arrays that the script sets are understood;
- * here-documents are passed over. Nothing is run, and what only a run would know stays as it is
- * written. */
+ * here-documents are passed over. Of an if one branch is read. Nothing is run, and what only a run
+ * would know stays as it is written. */
 #include "convert/convert_private.h"
 
 #include <ctype.h>
@@ -9,20 +9,11 @@
 #include <string.h>
 
 enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128, DOCUMENTS_MAX = 4 };
-enum { HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
+enum { TEST_WORDS = 8, HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
 #define BETWEEN '\1' /* the words of a variable */
 #define MARK    '\2' /* on both sides of a word's line, ahead of it */
 static const char marks[] = {BETWEEN, MARK, '\0'}, control[] = "expected text: a control character";
 
-struct word {
-    char *text;
-    int line;
-};
-struct words {
-    struct word *at;
-    size_t count;
-    int64_t room;
-};
 /* A here-document whose lines begin behind this one. */
 struct document {
     char end[64]; /* the line that ends it */
@@ -30,8 +21,8 @@ struct document {
 };
 
 struct shell {
-    struct convert_entries variables; /* words with MARK and BETWEEN */
-    struct words command, best;       /* that is read, and with the most --arguments so far */
+    struct convert_entries variables;   /* words with MARK and BETWEEN */
+    struct convert_words command, best; /* that is read, and with the most --arguments so far */
     const char *name, *text;
     size_t at, bytes;
     int line;
@@ -42,7 +33,8 @@ struct shell {
     size_t used;
     bool any;      /* a word is under way, though it may be empty */
     int handed_on; /* how many shells hand this text on */
-    int mark;      /* its line in the variable that it comes from; 0 for none */
+    struct convert_branches branches;
+    int mark; /* its line in the variable that it comes from; 0 for none */
     const struct ls_convert_options *options;
     struct ls_error *error;
     int status;
@@ -54,14 +46,14 @@ static void fail(struct shell *s, const char *what)
         s->status = ls_error_line(s->error, LS_ECONFIG, s->name, s->line, "%s", what);
 }
 
-static void words_clear(struct words *words)
+static void words_clear(struct convert_words *words)
 {
     for (size_t i = 0; i < words->count; i++)
         free(words->at[i].text);
     words->count = 0;
 }
 
-static void words_add(struct shell *s, struct words *words, const char *text, int line)
+static void words_add(struct shell *s, struct convert_words *words, const char *text, int line)
 {
     if (words->count >= WORDS_MAX)
         fail(s, "more words than a command has");
@@ -69,21 +61,13 @@ static void words_add(struct shell *s, struct words *words, const char *text, in
         return;
     if (!ls_list_grow(&words->at, (int64_t)words->count, &words->room, sizeof *words->at))
         goto out;
-    words->at[words->count] = (struct word){strdup(text), line};
+    words->at[words->count] = (struct convert_word){strdup(text), line};
     if (words->at[words->count].text) {
         words->count++;
         return;
     }
 out:
     s->status = ls_error_set(s->error, LS_ENOMEM, "%.200s: no memory to read it", s->name);
-}
-
-static size_t options_of(const struct words *words)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < words->count; i++)
-        count += strncmp(words->at[i].text, "--", 2) == 0;
-    return count;
 }
 
 /* ---- words ---------------------------------------------------------------------------------- */
@@ -143,12 +127,31 @@ static const char *variable(const struct shell *s, const char *name)
     return entry ? entry->text : NULL;
 }
 
-/* A variable's text into the word under way. Outside of quotes blanks end words, as do the ends of
- * an array's words in either. */
+/* How long the $(command) or `command` is that text begins with; 0 for none. */
+static size_t command_length(const char *text)
+{
+    const char *end = *text == '`' ? strchr(text + 1, '`') : NULL;
+    int depth = 0;
+    for (size_t i = 1; strncmp(text, "$(", 2) == 0 && text[i]; i++) {
+        depth += (text[i] == '(') - (text[i] == ')');
+        if (depth == 0)
+            return i + 1;
+    }
+    return end ? (size_t)(end - text) + 1 : 0;
+}
+
+/* A variable's text into the word under way. Outside of quotes blanks end words, but for those of a
+ * $(command), as do the ends of an array's words in either. */
 static void expand(struct shell *s, const char *text, bool quoted)
 {
+    const char *command = text; /* up to here */
     for (; *text && !s->status; text++)
-        if (*text == MARK) {
+        if (text >= command && command_length(text) > 0) {
+            command = text + command_length(text);
+            put(s, *text);
+        } else if (text < command) {
+            put(s, *text);
+        } else if (*text == MARK) {
             s->mark = (int)strtol(text + 1, (char **)&text, 10);
             s->any |= quoted; /* a word, though it may be empty */
         } else if (*text == BETWEEN || (!quoted && isspace((unsigned char)*text)))
@@ -181,11 +184,11 @@ static void unquote(char *text)
     }
 }
 
-/* Whether a variable's text is no word, or an empty one. */
-static bool is_empty(const char *text)
+/* A variable's text without the line of its first word. */
+static const char *plain(const char *text)
 {
     const char *mark = *text == MARK ? strchr(text + 1, MARK) : NULL;
-    return mark ? !mark[1] : !*text;
+    return mark ? mark + 1 : text;
 }
 
 /* Behind "${": NAME, NAME[@], NAME:-default, and others, which stay. */
@@ -215,7 +218,7 @@ static void braces(struct shell *s, bool quoted)
     const char *value = variable(s, name);
     bool all = !*rest || strcmp(rest, "[@]") == 0 || strcmp(rest, "[*]") == 0;
     bool fallback = strncmp(rest, ":-", 2) == 0;
-    if (value && (all || (fallback && !is_empty(value)))) {
+    if (value && (all || (fallback && *plain(value)))) {
         expand(s, value, quoted);
     } else if (fallback && !strchr(rest, '$')) {
         unquote(rest + 2);
@@ -230,9 +233,8 @@ static void braces(struct shell *s, bool quoted)
 /* The text of a variable of one word. */
 static const char *word_of(const void *user, const char *name)
 {
-    const char *text = variable(user, name),
-               *mark = text && *text == MARK ? strchr(text + 1, MARK) : NULL;
-    text = mark ? mark + 1 : text;
+    const char *text = variable(user, name);
+    text = text ? plain(text) : NULL;
     return text && !strchr(text, BETWEEN) ? text : NULL;
 }
 
@@ -298,6 +300,8 @@ static void quoted(struct shell *s)
     while (s->at < s->bytes && peek(s, 0) != quote && !s->status) {
         if (quote == '"' && peek(s, 0) == '$') {
             dollar(s, true);
+        } else if (quote == '"' && peek(s, 0) == '`') {
+            put_verbatim(s, '`', '`');
         } else if (quote == '"' && peek(s, 0) == '\\' && peek(s, 1) &&
                    strchr("$`\"\\\n", peek(s, 1))) {
             take(s);
@@ -405,14 +409,38 @@ static void array_words(struct shell *s)
     take(s);
 }
 
+/* What a variable has behind a branch that may have set it: the variable that the condition asks
+ * for, or its own name; and behind the arguments that it had, one that no table knows. Frees the
+ * text. */
+static char *doubted(struct shell *s, const char *name, const char *cause, char *text)
+{
+    char key[NAME_BYTES + 80], *other = NULL;
+    const char *old = variable(s, name);
+    int length;
+    snprintf(key, sizeof key, "%s%s=%s", CONVERT_DOUBTED, name, cause);
+    if (old && (strcmp(plain(old), plain(text)) == 0 || strstr(old, key)))
+        length = asprintf(&other, "%s", old);
+    else if (strstr(text, "--"))
+        length = asprintf(&other, "%s\1\2%d\2%s", old ? old : "", s->line, key);
+    else
+        length = asprintf(&other, "%s%s", *cause ? "" : "$", *cause ? cause : name);
+    free(text);
+    if (length < 0)
+        s->status = ls_no_memory(s->error, "for a variable of a script");
+    return length < 0 ? NULL : other;
+}
+
 /* The words of the command from `from` on; append: behind those that it has, or joined to the last
  * of them. */
 static void set_variable(struct shell *s, const char *name, bool append, bool joined, size_t from)
 {
-    const char *old = append ? variable(s, name) : NULL;
+    const char *old = append ? variable(s, name) : NULL, *cause;
     char *text = NULL;
     size_t bytes;
-    FILE *file = s->status ? NULL : open_memstream(&text, &bytes);
+    enum convert_truth run = convert_branches_run(&s->branches, &cause);
+    if (s->status || run == CONVERT_FALSE)
+        return;
+    FILE *file = open_memstream(&text, &bytes);
     if (!file)
         return;
     if (old && *old)
@@ -422,6 +450,8 @@ static void set_variable(struct shell *s, const char *name, bool append, bool jo
                 s->command.at[i].line, s->command.at[i].text);
     if (fclose(file) != 0 || bytes >= WORD_BYTES)
         fail(s, "a variable that is too long");
+    if (!s->status && run == CONVERT_OPEN)
+        text = doubted(s, name, cause, text);
     if (!s->status)
         s->status = convert_entries_set(
             &s->variables,
@@ -454,7 +484,7 @@ static void read_script(struct shell *s);
 
 /* Where the words of another command begin that this one hands to a shell: sh -c "COMMAND", or eval
  * COMMAND; 0 for nowhere. */
-static size_t handed_on(const struct words *words)
+static size_t handed_on(const struct convert_words *words)
 {
     for (size_t i = 0; i + 1 < words->count; i++) {
         const char *word = words->at[i].text, *slash = strrchr(word, '/');
@@ -498,17 +528,41 @@ static void read_handed_on(struct shell *s, size_t first)
     free(text);
 }
 
+/* The word under way ends, and goes if it is one such as "then". */
+static void first_word(struct shell *s)
+{
+    flush(s);
+    if (s->command.count == 1 && convert_branches_word(&s->branches, s->command.at[0].text))
+        words_clear(&s->command);
+}
+
+/* The command is the condition of an if, or a part of one. */
+static void test(struct shell *s)
+{
+    const char *words[TEST_WORDS];
+    size_t count = s->command.count;
+    for (size_t i = 0; i < count && i < TEST_WORDS; i++)
+        words[i] = s->command.at[i].text;
+    char joined = peek(s, 0) == peek(s, 1) && strchr("&|", peek(s, 0)) ? peek(s, 0) : '\0';
+    convert_branches_test(&s->branches, words, count <= TEST_WORDS ? count : 0, joined);
+    words_clear(&s->command);
+}
+
 /* A command ends; the one with the most --arguments is the one that is meant. */
 static void end_command(struct shell *s)
 {
-    flush(s);
+    first_word(s);
+    if (s->branches.testing && s->command.count > 0)
+        test(s);
+    if (convert_branches_run(&s->branches, NULL) == CONVERT_FALSE)
+        words_clear(&s->command);
     size_t other_command = handed_on(&s->command);
     if (other_command && s->handed_on < HANDED_ON_MAX && !s->status) {
         read_handed_on(s, other_command);
         return;
     }
-    if (options_of(&s->command) > options_of(&s->best)) {
-        struct words other = s->best;
+    if (convert_options_of(&s->command) > convert_options_of(&s->best)) {
+        struct convert_words other = s->best;
         s->best = s->command;
         s->command = other;
     }
@@ -612,7 +666,7 @@ static void read_script(struct shell *s)
             take(s);
             documents_pass(s);
         } else if (is_blank(s)) {
-            flush(s);
+            first_word(s);
             skip_blank(s);
         } else if (peek(s, 0) == '\n' && goes_on(s)) {
             flush(s);
@@ -642,118 +696,6 @@ static void take_variables(struct shell *s)
     end_command(s);
 }
 
-/* ---- entries -------------------------------------------------------------------------------- */
-
-static bool is_option(const char *word)
-{
-    return word[0] == '-' && (word[1] == '-' ? word[2] != '\0' : isalpha((unsigned char)word[1]));
-}
-
-/* Underscores are hyphens: launchers take both. */
-static void option_name(const char *word, char *name, size_t bytes)
-{
-    size_t i = 0;
-    for (; word[i] && word[i] != '=' && i + 1 < bytes; i++)
-        name[i] = word[i] == '_' ? '-' : word[i];
-    name[i] = '\0';
-}
-
-static int add_option(struct shell *s, struct convert_entries *entries, const char *name,
-                      const char *text, int count, int line)
-{
-    double ignored;
-    struct convert_entry entry = {.key = (char *)name, .text = (char *)text, .line = line};
-    entry.kind = count > 1                        ? CONVERT_LIST
-                 : convert_number(text, &ignored) ? CONVERT_NUMBER
-                                                  : CONVERT_TEXT;
-    if (count == 0) {
-        entry.kind = CONVERT_BOOL;
-        entry.text = (char *)"true";
-    }
-    int status = convert_entries_set(entries, &entry, s->error);
-    return status == LS_ECONFIG ? ls_error_prefix(s->error, "%.200s", s->name) : status;
-}
-
-/* The program's name ends what belongs to its launcher. */
-static bool is_program(const char *word)
-{
-    size_t length = strlen(word);
-    return length > 3 && strcmp(word + length - 3, ".py") == 0;
-}
-
-/* The program's name, if the table has a row for it. */
-static void add_program(struct shell *s, struct convert_entries *entries, const struct word *word)
-{
-    const char *slash = strrchr(word->text, '/'), *name = slash ? slash + 1 : word->text;
-    if (convert_rule_of(&convert_megatron, name))
-        s->status = add_option(s, entries, name, "", 0, word->line);
-}
-
-/* The first word behind the launcher's; 0 if there is no program. */
-static size_t program_of(const struct words *words)
-{
-    for (size_t i = 0; i < words->count; i++)
-        if (is_program(words->at[i].text))
-            return i + 1;
-    return 0;
-}
-
-/* Quotes that a script keeps for another shell go. */
-static void put_value(struct shell *s, const char *text)
-{
-    size_t length = strlen(text);
-    bool quotes = length > 1 && text[0] == '"' && text[length - 1] == '"';
-    for (size_t i = quotes; i < length - quotes; i++)
-        put(s, text[i]);
-}
-
-static int add_options(struct shell *s, struct convert_entries *entries)
-{
-    const struct words *words = &s->best;
-    size_t behind = program_of(words);
-    if (behind)
-        add_program(s, entries, &words->at[behind - 1]);
-    for (size_t i = 0; i < words->count && !s->status;) {
-        const char *word = words->at[i].text, *equals = strchr(word, '=');
-        char name[256];
-        int line = words->at[i].line, count = 0;
-        i++;
-        if (!is_option(word) || word[1] != '-')
-            continue;
-        option_name(word, name, sizeof name);
-        bool launcher = i < behind;
-        s->used = 0;
-        if (equals) {
-            put_value(s, equals + 1);
-            count++;
-        }
-        for (; !equals && i < words->count && !is_option(words->at[i].text); i++) {
-            if (launcher && i + 1 == behind)
-                break;
-            if (count++)
-                put(s, ' ');
-            put_value(s, words->at[i].text);
-        }
-        s->word[s->used] = '\0';
-        s->any = false;
-        if (!s->status && (!launcher || convert_rule_of(&convert_megatron, name)))
-            s->status = add_option(s, entries, name, s->word, count, line);
-    }
-    return s->status;
-}
-
-/* A command with no argument that the table has, such as sbatch with options of its own. */
-static bool is_no_training(const struct words *words)
-{
-    char name[256];
-    for (size_t i = 0; i < words->count; i++) {
-        option_name(words->at[i].text, name, sizeof name);
-        if (strncmp(name, "--", 2) == 0 && convert_rule_of(&convert_megatron, name))
-            return false;
-    }
-    return options_of(words) == 0 || (words->at[0].text[0] != '-' && !program_of(words));
-}
-
 int convert_shell_read(struct convert_entries *entries, const char *name, const char *text,
                        size_t bytes, const struct ls_convert_options *options,
                        struct ls_error *error)
@@ -769,9 +711,9 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
     if (!s.word)
         return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);
     read_script(&s);
-    if (!s.status && options_of(&s.best) == 0)
+    if (!s.status && convert_options_of(&s.best) == 0)
         take_variables(&s);
-    if (!s.status && is_no_training(&s.best))
+    if (!s.status && !convert_is_training(&s.best))
         s.status = ls_error_set(error, LS_ECONFIG,
                                 "%.200s: expected arguments such as --num-layers 12, or a script "
                                 "that gives them to a program%s",
@@ -780,7 +722,7 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
                                                 "give them as a file of their own"
                                               : "");
     if (!s.status)
-        add_options(&s, entries);
+        s.status = convert_options_add(entries, &s.best, name, error);
     words_clear(&s.command);
     words_clear(&s.best);
     free(s.command.at);

@@ -824,6 +824,11 @@ CASE(test_shell)
            "OUT=runs\nOUT+=/a\nA=\"--lr 2\"\nA+=\" --bf16\"\nL=(--seed 5)\nL+=(--load '')\n"
            "NO=()\nE=\"\"\nrun $A --save $OUT \"${NO[@]}\" \"${L[@]}\" --train-iters ${E:-9}",
            &lax, "out: \"runs/a\" ", "lr: 2 ", "bf16 ", "seed: 5 ", "steps: 9 ", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "A=\"--lr 2 --num-workers $(nproc --all) `bc <<< \"1; 2\"`\"\nG=$(smi --query-gpu=x)\n"
+           "run $A --node-rank $G --train-iters 6_000_000 --wandb-project 1__0 --save a_1",
+           &lax, "lr: 2 ", "steps: 6000000 ", "out: \"a_1\" ", "num-workers (line 1): how fast",
+           NULL);
     expect_refused(LS_CONVERT_MEGATRON, "run --lr 'x", &lax, "file:1: a quote without its end",
                    NULL);
     expect_refused(LS_CONVERT_MEGATRON, "A=(--lr\n", &lax, "an array without its )", NULL);
@@ -881,6 +886,69 @@ CASE(test_shell_sums)
                  unknown[i]);
         expect_refused(LS_CONVERT_MEGATRON, text, &lax, "--seed", NULL);
     }
+}
+
+/* Of an if whose condition is known one branch is read. What others set is unknown: a number is to
+ * be given, and arguments are named. */
+CASE(test_shell_branches)
+{
+    static const char *const conditions[][2] = {
+        {"[ $SIZE = 7B ]", "1"},
+        {"[[ \"$SIZE\" == 13B ]]", "2"},
+        {"test $SIZE != 7B", "2"},
+        {"[ ! $SIZE = 7B ]", "2"},
+        {"[ $TP -gt 1 ]", "1"},
+        {"[ $TP -eq 1 ] || [ $SIZE = 7B ]", "1"},
+        {"[ $TP -eq 2 ] && [[ -n $SIZE ]]", "1"},
+        {"[ $TP -ge 3 ] && [ -f x ]", "2"},
+        {"[ -z \"$NONE\" ]", "1"},
+        {"[ -z $NONE ]", "1"},
+        {"[ -z ${OTHER:-} ]", "1"},
+        {"false", "2"},
+    };
+    static const char *const open[][2] = {
+        {"[ -f x ]", "give L=VALUE beside"},
+        {"[ $1 = a ]", "give 1=VALUE beside"},
+        {"[ -z \"${10}\" ]", "give 10=VALUE beside"},
+        {"[[ $SIZE == 7* ]]", "give L=VALUE beside"},
+        {"[ \"$(hostname)\" = a ]", "give L=VALUE beside"},
+        {"[ $TP -lt 1 ] || which x", "give L=VALUE beside"},
+    };
+    char text[512], word[64];
+    for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++) {
+        snprintf(text, sizeof text,
+                 "SIZE=7B TP=2 NONE= A=\"--lr 9\"\nif %s; then L=1; A=\"--lr 1\"\n"
+                 "  if false\n  then\n    L=7\n  fi\nelif true; then\n  L=2\n  A=\"--lr 2\"\n"
+                 "else L=3 A=\"--lr 3\"\nfi\nrun $A --train-iters $L # if\n",
+                 conditions[i][0]);
+        snprintf(word, sizeof word, "lr: %s ", conditions[i][1]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, word, NULL);
+        snprintf(word, sizeof word, "steps: %s ", conditions[i][1]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, word, NULL);
+    }
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
+        snprintf(text, sizeof text,
+                 "SIZE=7B TP=2 L=9 S=5\nif %s; then\n L=1\n S=5\nfi\nrun --lr $L --seed $S\n",
+                 open[i][0]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, "file:6: --lr", open[i][1], NULL);
+        snprintf(text, sizeof text,
+                 "SIZE=7B TP=2 A_B=\"--seed 4\"\nif %s; then\n A_B=\"--lr 1\"\nelse\n"
+                 " A_B=\"--lr 2\"\nfi\nrun $A_B --attention-dropout 0\n",
+                 open[i][0]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &strict, "file:3: --$A_B: arguments of an if",
+                       "1 key cannot", NULL);
+        expect(LS_CONVERT_MEGATRON, text, &lax, "seed: 4 ", NULL);
+    }
+    expect_refused(LS_CONVERT_MEGATRON, "if [ $B = 1 ]; then A=\"--lr 1\"; fi\nrun --seed 1 $A",
+                   &strict, "is not known: give B=VALUE beside the file, or write", NULL);
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "case $1 in\n a)\n L=2;;\nesac\nif [ x = x ]\nthen R=4 # \nfi\nrun --lr $L "
+                   "--seed $2 --min-lr $L/$3",
+                   &lax, "file:8: --lr: $L", "give L=VALUE 2=VALUE 3=VALUE beside", NULL);
+    strcpy(text, "run --lr 1\n");
+    for (int i = 0; i < 50; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s", "if\n");
+    expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 1 ", NULL);
 }
 
 /* The lines of a here-document are no commands, whatever they hold. */

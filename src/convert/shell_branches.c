@@ -1,0 +1,178 @@
+/* Which lines of a script run: the branches of its if, and of its case.
+ *
+ * A condition is one of [ A = B ], [ A != B ], [ A -eq B ] and its like, [ -z A ], [ -n A ], true
+ * and false, with test or [[ in place of [, with ! before it, and several of them between && and
+ * ||. Others, and those of a variable that is not known, are open: what such a branch sets is not
+ * known.
+ */
+#include "convert/convert_private.h"
+
+#include <ctype.h>
+#include <string.h>
+
+static enum convert_truth opposite(enum convert_truth a)
+{
+    return a == CONVERT_OPEN ? a : a == CONVERT_TRUE ? CONVERT_FALSE : CONVERT_TRUE;
+}
+
+static enum convert_truth both(enum convert_truth a, enum convert_truth b)
+{
+    if (a == CONVERT_FALSE || b == CONVERT_FALSE)
+        return CONVERT_FALSE;
+    return a == CONVERT_TRUE && b == CONVERT_TRUE ? CONVERT_TRUE : CONVERT_OPEN;
+}
+
+static enum convert_truth either(enum convert_truth a, enum convert_truth b)
+{
+    return opposite(both(opposite(a), opposite(b)));
+}
+
+/* ---- conditions ----------------------------------------------------------------------------- */
+
+/* A condition under way. */
+struct test {
+    const char *const *words;
+    size_t count;
+    char *cause; /* [64]: of a word that is not known */
+};
+
+/* Whether the word is known; otherwise it is the cause if it is a variable alone. */
+static bool is_known(const struct test *t, const char *word)
+{
+    const char *name = word + 1 + (word[0] == '$' && word[1] == '{');
+    size_t length = 0;
+    if (!strpbrk(word, "$`"))
+        return true;
+    while (isalnum((unsigned char)name[length]) || name[length] == '_')
+        length++;
+    if (word[0] == '$' && length > 0 && length < 60 && !name[length + (name[length] == '}')])
+        snprintf(t->cause, 64, "$%.*s", (int)length, name);
+    return false;
+}
+
+static enum convert_truth compare_numbers(const char *a, const char *how, const char *b)
+{
+    double x, y;
+    if (!convert_number(a, &x) || !convert_number(b, &y))
+        return CONVERT_OPEN;
+    bool is = strcmp(how, "-eq") == 0   ? x == y
+              : strcmp(how, "-ne") == 0 ? x != y
+              : strcmp(how, "-gt") == 0 ? x > y
+              : strcmp(how, "-ge") == 0 ? x >= y
+              : strcmp(how, "-lt") == 0 ? x < y
+                                        : x <= y;
+    return is ? CONVERT_TRUE : CONVERT_FALSE;
+}
+
+static enum convert_truth compare(const struct test *t)
+{
+    const char *a = t->words[0], *how = t->words[1], *b = t->words[2];
+    bool equal = convert_among(how, "=|==");
+    if (!convert_among(how, "=|==|!=|-eq|-ne|-gt|-ge|-lt|-le") || strpbrk(b, "*?[")) /* a pattern */
+        return CONVERT_OPEN;
+    if (!is_known(t, a) || !is_known(t, b))
+        return CONVERT_OPEN;
+    if (how[0] == '-')
+        return compare_numbers(a, how, b);
+    return (strcmp(a, b) == 0) == equal ? CONVERT_TRUE : CONVERT_FALSE;
+}
+
+/* A word that is missing is a variable without a text. */
+static enum convert_truth is_empty(const struct test *t)
+{
+    if (t->count < 2 || !*t->words[1])
+        return CONVERT_TRUE;
+    return is_known(t, t->words[1]) ? CONVERT_FALSE : CONVERT_OPEN;
+}
+
+/* Without the brackets. */
+static enum convert_truth truth_of(struct test t)
+{
+    bool negated = t.count > 0 && strcmp(t.words[0], "!") == 0;
+    enum convert_truth truth = CONVERT_OPEN;
+    t.words += negated;
+    t.count -= negated;
+    if (t.count == 1 && convert_among(t.words[0], "true|false"))
+        truth = strcmp(t.words[0], "true") == 0 ? CONVERT_TRUE : CONVERT_FALSE;
+    else if (t.count > 0 && t.count < 3 && strcmp(t.words[0], "-z") == 0)
+        truth = is_empty(&t);
+    else if (t.count > 0 && t.count < 3 && strcmp(t.words[0], "-n") == 0)
+        truth = opposite(is_empty(&t));
+    else if (t.count == 3)
+        truth = compare(&t);
+    return negated ? opposite(truth) : truth;
+}
+
+void convert_branches_test(struct convert_branches *b, const char *const *words, size_t count,
+                           char joined)
+{
+    char beyond[64];
+    bool bracket = count > 0 && convert_among(words[0], "[|[[|test");
+    struct test t = {words + bracket, count - bracket,
+                     b->depth > 0 && b->depth <= CONVERT_BRANCHES ? b->cause[b->depth - 1]
+                                                                  : beyond};
+    if (t.count > 0 && convert_among(t.words[t.count - 1], "]|]]"))
+        t.count--;
+    enum convert_truth truth = truth_of(t);
+    b->condition = b->joined == '&'   ? both(b->condition, truth)
+                   : b->joined == '|' ? either(b->condition, truth)
+                                      : truth;
+    b->joined = joined;
+}
+
+/* ---- branches ------------------------------------------------------------------------------- */
+
+/* Another branch begins, which runs if none before it did and the condition holds. */
+static void branch(struct convert_branches *b, enum convert_truth condition)
+{
+    if (b->depth == 0 || b->depth > CONVERT_BRANCHES)
+        return;
+    b->testing = false;
+    b->runs[b->depth - 1] = both(opposite(b->ran[b->depth - 1]), condition);
+    b->ran[b->depth - 1] = either(b->ran[b->depth - 1], condition);
+}
+
+static void begin(struct convert_branches *b, enum convert_truth runs)
+{
+    if (b->depth < CONVERT_BRANCHES) {
+        b->ran[b->depth] = CONVERT_FALSE;
+        b->runs[b->depth] = runs;
+        b->cause[b->depth][0] = '\0';
+    }
+    b->depth++;
+}
+
+bool convert_branches_word(struct convert_branches *b, const char *word)
+{
+    bool test = strcmp(word, "if") == 0 || strcmp(word, "elif") == 0;
+    if (strcmp(word, "if") == 0)
+        begin(b, CONVERT_TRUE);
+    else if (strcmp(word, "then") == 0)
+        branch(b, b->condition);
+    else if (strcmp(word, "else") == 0)
+        branch(b, CONVERT_TRUE);
+    else if (strcmp(word, "case") == 0)
+        begin(b, CONVERT_OPEN);
+    else if (convert_among(word, "fi|esac"))
+        b->depth -= b->depth > 0;
+    else if (!test && !convert_among(word, "do|{"))
+        return false;
+    b->testing |= test;
+    b->joined = '\0';
+    if (test)
+        b->condition = CONVERT_OPEN;
+    return strcmp(word, "case") != 0;
+}
+
+enum convert_truth convert_branches_run(const struct convert_branches *b, const char **cause)
+{
+    enum convert_truth run = b->depth > CONVERT_BRANCHES ? CONVERT_OPEN : CONVERT_TRUE;
+    if (cause)
+        *cause = "";
+    for (int i = 0; i < b->depth && i < CONVERT_BRANCHES; i++) {
+        run = both(run, b->runs[i]);
+        if (cause && b->runs[i] == CONVERT_OPEN)
+            *cause = b->cause[i];
+    }
+    return run;
+}
