@@ -70,11 +70,13 @@ static bool ask(struct choice *choice, unsigned having, const char *theirs, cons
 static const char *ask_positions(struct choice *choice)
 {
     static const char *const type = "--position-embedding-type";
-    static const char *const old = "--use-rotary-position-embeddings";
+    static const char *const others[] = {"--use-rotary-position-embeddings",
+                                         "--use-llama2-rotary-position-embeddings"};
     struct convert *c = choice->c;
     const char *positions = convert_word(c, type, "learned_absolute");
+    const char *old = others[convert_find(c, others[1]) != NULL];
     bool rotary = convert_find(c, old) || convert_among(positions, "rope|yarn");
-    bool rms = strcmp(convert_word(c, "--normalization", "LayerNorm"), "RMSNorm") == 0;
+    bool rms = convert_among(convert_word(c, "--normalization", "LayerNorm"), "RMSNorm");
     if (!rotary && convert_find(c, "--no-position-embedding"))
         convert_lose(c, "--no-position-embedding", "model.*nope*", "every family has positions");
     else if (!rotary && strcmp(positions, "learned_absolute") != 0)
@@ -205,7 +207,8 @@ static bool megatron_family(struct convert *c)
 static void translate_ffn(struct convert *c)
 {
     int64_t hidden, ffn;
-    bool given = convert_take_int(c, "model.ffn", "--ffn-hidden-size", &ffn);
+    bool given = convert_take_int(c, "model.ffn", "--ffn-hidden-size", &ffn) ||
+                 convert_take_int(c, "model.ffn", "--intermediate-size", &ffn);
     if (!given && convert_find(c, "--swiglu") && convert_int(c, "--hidden-size", 1, &hidden))
         convert_assume(c, "model.ffn", "--ffn-hidden-size", "%lld",
                        (long long)(8 * hidden / 3 / 64 * 64));
@@ -250,6 +253,7 @@ static void translate_rope(struct convert *c)
 {
     static const char *const linear = "--rotary-seq-len-interpolation-factor";
     convert_take(c, "model.rope_theta", "--rotary-base", NULL);
+    convert_take(c, "model.rope_theta", "--rotary-position-embeddings-theta", NULL);
     if (convert_among(convert_word(c, "--position-embedding-type", ""), "yarn"))
         translate_yarn(c);
     if (convert_find(c, linear)) {
@@ -307,9 +311,11 @@ static void translate_dropout(struct convert *c)
 
 static void translate_vocabulary(struct convert *c)
 {
+    static const char *const keys[] = {"--padded-vocab-size", "--pad-vocab-size-to"};
     int64_t padded;
-    if (convert_take_int(c, "model.vocab", "--padded-vocab-size", &padded))
-        convert_keep(c, "model.vocab_multiple", "--padded-vocab-size", "1");
+    for (int i = 0; i < 2; i++)
+        if (convert_take_int(c, "model.vocab", keys[i], &padded))
+            convert_keep(c, "model.vocab_multiple", keys[i], "1");
 }
 
 void megatron_model(struct convert *c)
@@ -446,6 +452,7 @@ static void translate_communication(struct convert *c)
 void megatron_layout(struct convert *c, struct megatron *m)
 {
     static const char *const tensor[] = {"--model-parallel-size", "--tensor-model-parallel-size"};
+    static const char *const context[] = {"--ds-sequence-parallel-size", "--context-parallel-size"};
     m->tp = m->pp = m->cp = 1;
     convert_int(c, "--num-layers", 1, &m->layers);
     for (int i = 0; i < 2; i++)
@@ -454,8 +461,11 @@ void megatron_layout(struct convert *c, struct megatron *m)
     if (convert_find(c, "--sequence-parallel") && m->tp > 1)
         convert_keep(c, "parallel.sp", "--sequence-parallel", "true");
     convert_take_int(c, "parallel.pp", "--pipeline-model-parallel-size", &m->pp);
-    if (convert_int(c, "--context-parallel-size", 1, &m->cp))
-        convert_cp(c, "--context-parallel-size", m->cp);
+    for (int i = 0; i < 2; i++)
+        if (convert_int(c, context[i], 1, &m->cp))
+            convert_cp(c, context[i], m->cp);
+    if (convert_find(c, "--enable-zbh1-pipeline") && m->pp > 1)
+        convert_keep(c, "parallel.schedule", "--enable-zbh1-pipeline", "zb-h1");
     translate_stages(c, m);
     translate_data_ranks(c, m);
     translate_zero(c);
@@ -512,6 +522,10 @@ void megatron_memory(struct convert *c, const struct megatron *m)
             convert_keep(c, "memory.offload.activations_ratio", "--cpu-offloading-num-layers",
                          "%.4g", (double)offloaded / (double)m->layers);
     }
+    if (convert_find(c, "--cpu-optimizer"))
+        convert_keep(c, "memory.offload.optimizer", "--cpu-optimizer", "host");
+    if (convert_find(c, "--checkpoint-in-cpu"))
+        convert_keep(c, "memory.offload.activations", "--checkpoint-in-cpu", "host");
     if (convert_find(c, "--fine-grained-activation-offloading"))
         convert_keep(c, "memory.offload.activations", "--fine-grained-activation-offloading",
                      "host");

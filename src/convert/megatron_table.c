@@ -41,6 +41,12 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "pretrain_vision_inpaint.py",
          "", IMAGES),
     LOSE("pretrain_mamba.py|pretrain_hybrid.py", "", STATE_SPACE),
+    LOSE("pretrain_prefix_lm.py", "", "attention is causal for every token",
+         "model.*prefix*|data.*prefix*"),
+    LOSE("evaluate.py|evaluate_gpt.py|generate_samples_gpt.py|run_text_generation_server.py|"
+         "gpt_dynamic_inference.py|gpt_static_inference.py",
+         "", "this trains nothing: `lockstep eval` and `lockstep generate` take a trained model",
+         "train.no_train*|train.*eval_only*"),
     /* the model */
     COPY("--num-layers|--encoder-num-layers", "model.layers", ""),
     LOSE("--decoder-num-layers|--decoder-seq-length", "", ENCODERS),
@@ -49,13 +55,16 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     COPY("--num-attention-heads", "model.heads", ""),
     READ("--group-query-attention", "model.kv_heads", ""),
     READ("--num-query-groups", "model.kv_heads", "has a meaning with --group-query-attention"),
+    COPY("--num-key-value-heads", "model.kv_heads", ""),
     COPY("--kv-channels", "model.head_dim", ""),
     READ("--max-position-embeddings", "model.context", ""),
     READ("--seq-length|--encoder-seq-length", "data.sequence", ""),
-    READ("--position-embedding-type|--use-rotary-position-embeddings|--normalization|"
+    READ("--position-embedding-type|--use-rotary-position-embeddings|"
+         "--use-llama2-rotary-position-embeddings|--normalization|"
          "--qk-layernorm",
          "model.arch", ""),
-    READ("--rotary-base", "model.rope_theta", "has a meaning with rotary positions"),
+    READ("--rotary-base|--rotary-position-embeddings-theta", "model.rope_theta",
+         "has a meaning with rotary positions"),
     LOSE("--rotary-percent", "1", "the whole of a head is rotated",
          "model.rope_*per*|model.*partial*|model.rope_dim*"),
     DROP("--rotary-interleaved", "the same model, with the rows of a head in another order"),
@@ -90,7 +99,11 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     READ("--untie-embeddings-and-output-weights", "model.tied", ""),
     COPY("--make-vocab-size-divisible-by", "model.vocab_multiple", ""),
     COPY("--vocab-size", "model.vocab", ""),
-    READ("--padded-vocab-size", "model.vocab", ""),
+    READ("--padded-vocab-size|--pad-vocab-size-to", "model.vocab", ""),
+    LOSE("--extra-vocab-size", "0", "it adds to the ids of the tokenizer: give model.vocab=N",
+         "model.vocab_extra|model.*extra*"),
+    LOSE("--embed-layernorm", "", "no family has a norm behind the embedding",
+         "model.*embed*norm*|model.norm_embed*"),
     DROP("--no-pad-vocab-size", "model.vocab_multiple says it"),
     READ("--hidden-dropout", "model.dropout", ""),
     READ("--attention-dropout", "model.dropout", "0, as here"),
@@ -104,7 +117,8 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "initial weights are made by name, each once"),
     LOSE("--apply-residual-connection-post-layernorm", "",
          "no family takes the residual from behind a norm", "model.*residual*|model.*post_norm*"),
-    DROP("--apply-query-key-layer-scaling", "scores are fp32: what is divided is multiplied again"),
+    DROP("--apply-query-key-layer-scaling|--no-query-key-layer-scaling",
+         "scores are fp32: what is divided is multiplied again"),
     LOSE("--qk-l2-norm", "", "norms of queries and keys have weights",
          "model.*l2*|*: *l2*|*: *without weight*"),
     LOSE("--qk-clip*", "", "queries and keys are not clipped", "*qk_clip*|*clip_qk*"),
@@ -135,7 +149,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     DROP("--use-mcore-models", "one program"),
     DROP("--transformer-impl|--use-te|--use-te-activation-func|"
          "--use-transformer-engine-op-fuser|--attention-backend|"
-         "--flash-attention-version|--use-flash-attn|--use-kitchen-attention|"
+         "--flash-attention-version|--use-flash-attn|--use-flash-attn-*|--use-kitchen-attention|"
          "--fused-residual-rmsnorm|--no-masked-softmax-fusion|--no-bias-*|"
          "--no-rope-fusion|--no-persist-layer-norm|--no-gradient-accumulation-fusion|"
          "--cross-entropy-*|--disable-jit-fuser",
@@ -144,9 +158,12 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     LOSE("--output-logit-dtype", "fp32", LOSS),
     DROP("--calculate-per-token-loss", "always: a loss is the mean over the tokens of its batch"),
     /* experts */
-    LOSE("--num-experts", "0", EXPERTS),
-    LOSE("--expert-model-parallel-size", "1", EXPERTS),
-    DROP("--expert-tensor-parallel-*|--overlap-moe-expert-parallel-comm|"
+    LOSE("--num-experts", "0|1", EXPERTS),
+    LOSE("--expert-model-parallel-size|--moe-expert-parallel-size", "1", EXPERTS),
+    LOSE("--mlp-type", "standard", EXPERTS),
+    DROP("--expert-tensor-parallel-*|--topk|--expert-interval|--create-moe-param-group|"
+         "--disable-moe-*|--enable-expert-tensor-parallelism|--use-tutel|--overlap-moe-expert-"
+         "parallel-comm|"
          "--overlap-dispatch-backward-with-experts-wgrad|"
          "--ep-overlap-early-attn-memory-release|--use-grouped-gemm-*|"
          "--high-priority-a2a-comm-stream",
@@ -162,9 +179,10 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     LOSE("--decrease-batch-size-if-needed", "", "the batch does not depend on the ranks",
          "batch.*decrease*|batch.*shrink*"),
     LOSE("--phase-transition-iterations", "", "training has one phase", "train.*phase*"),
-    READ("--train-iters|--train-samples", "train.steps", ""),
-    LOSE("--iterations-to-skip", "", "no step is skipped by its number",
-         "train.skip*|train.steps_*skip*"),
+    READ("--train-iters|--train-samples|--train-tokens", "train.steps", ""),
+    LOSE("--epochs", "", "a run is counted in steps: give train.steps=N", "train.epochs*"),
+    LOSE("--iterations-to-skip|--skip-train-iteration-range", "",
+         "no step is skipped by its number", "train.skip*|train.steps_*skip*"),
     DROP("--exit-interval", "train.steps bounds a run"),
     DROP("--exit-duration-in-mins", "a signal saves and stops; train.resume=auto goes on"),
     DROP("--exit-signal*", "SIGTERM, SIGINT and SIGUSR1 always save and stop"),
@@ -221,14 +239,16 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     READ("--lr", "optim.lr", ""),
     READ("--min-lr", "optim.min_ratio", "a constant rate has no end"),
     READ("--lr-decay-style", "optim.schedule", ""),
-    READ("--lr-decay-iters|--lr-decay-samples", "optim.decay_steps", "this schedule has no end"),
-    READ("--lr-warmup-iters|--lr-warmup-samples|--lr-warmup-fraction|--warmup",
+    READ("--lr-decay-iters|--lr-decay-samples|--lr-decay-tokens", "optim.decay_steps",
+         "this schedule has no end"),
+    READ("--lr-warmup-iters|--lr-warmup-samples|--lr-warmup-tokens|--lr-warmup-fraction|--warmup",
          "optim.warmup_steps", ""),
     LOSE("--lr-warmup-init", "0", "the warm-up begins at 0",
          "optim.warmup_init*|optim.warmup_start*|optim.warmup_*ratio"),
     READ("--lr-wsd-decay-style", "optim.schedule", "for WSD only"),
     READ("--lr-wsd-decay-iters|--lr-wsd-decay-samples", "optim.cooldown_steps", "for WSD only"),
-    DROP("--override-opt-param-scheduler|--use-checkpoint-opt-param-scheduler",
+    DROP("--override-opt-param-scheduler|--use-checkpoint-opt-param-scheduler|"
+         "--override-lr-scheduler|--use-checkpoint-lr-scheduler|--no-load-lr-state",
          "the configuration's schedule holds"),
     /* precision */
     READ("--fp16|--bf16", "numerics.precision", ""),
@@ -316,7 +336,9 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "selective recomputation makes norms, attention and the activation again"),
     READ("--activations-checkpoint-num-layers", "memory.recompute",
          "with --activations-checkpoint-method"),
-    COPY("--distribute-saved-activations", "memory.partition_activations", ""),
+    COPY("--distribute-saved-activations|--distribute-checkpointed-activations|"
+         "--partition-activations",
+         "memory.partition_activations", ""),
     READ("--cpu-offloading-num-layers", "memory.offload.activations", "0, as here"),
     DROP("--cpu-offloading-retain-pinned-cpu-buffers|"
          "--fine-grained-offloading-max-inflight-offloads",
@@ -385,7 +407,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     DROP("--start-eval-at-iter", "eval.every holds from the start"),
     DROP("--full-validation", "eval.samples says how many"),
     DROP("--multiple-validation-sets|--validation-set-names", "data.valid is one list"),
-    DROP("--skip-train|--test-mode", "`lockstep eval` evaluates"),
+    DROP("--skip-train|--test-mode|--eval-only", "`lockstep eval` evaluates"),
     /* records */
     DROP("--log-interval|--log-*|--no-log-loss-scale-to-tensorboard|--wandb-*|"
          "--mlflow-*|--otel-*|--one-logger-*|--no-one-logger|--app-tag-run-*|"
@@ -427,6 +449,61 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     LOSE("--logits-load-dir", "", DISTILLED),
     DROP("--logits-save-*", DISTILLED),
     LOSE("--yaml-cfg", "", WRITE_OUT),
+    /* those of Megatron-DeepSpeed */
+    DROP("--deepspeed|--deepspeed-mpi", "one program"),
+    READ("--deepspeed-config", "optim.clip", ""),
+    COPY("--zero-stage", "parallel.zero", ""),
+    DROP("--zero-reduce-scatter|--zero-contigious-gradients|--zero-reduce-bucket-size|"
+         "--zero-allgather-bucket-size|--remote-device|--use-pin-memory|--ds-fused-adam|"
+         "--cpu-torch-adam|--sync-tp-duplicated-parameters|--use-contiguous-buffers-in-*|"
+         "--no-contiguous-buffers-in-*|--no-scatter-gather-tensors-in-pipeline|"
+         "--no-async-tensor-model-parallel-allreduce|--synchronize-each-layer|"
+         "--force-ds-sequence-parallel|--ds-sequence-parallel-fpdt*|--mmap-warmup|"
+         "--valid-num-workers",
+         SPEED),
+    DROP("--deepspeed-activation-checkpointing|--contigious-checkpointing|--split-transformers|"
+         "--scattered-embeddings|--memory-centric-tiled-linear|--tile-factor",
+         "memory.recompute says what is computed again"),
+    READ("--checkpoint-in-cpu", "memory.offload.activations", ""),
+    READ("--cpu-optimizer", "memory.offload.optimizer", ""),
+    DROP("--no-pipeline-parallel", "parallel.pp says it"),
+    DROP("--pp-partition-method", "stages are balanced by cost; parallel.split says another cut"),
+    READ("--ds-sequence-parallel-size", "parallel.cp", ""),
+    READ("--enable-zbh1-pipeline", "parallel.schedule", ""),
+    DROP("--enable-zbh1-exact-semantics", "every schedule gives the same results"),
+    DROP("--abort-on-unmet-fused-kernel-constraints|--disable-mem-efficient-ln", FUSED),
+    DROP("--kill-switch-path|--kill-switch-file", "a signal saves and stops"),
+    DROP("--universal-checkpoint|--load-tag", ONE_FORMAT),
+    LOSE("--reset-progress|--reset-iteration", "", WHOLE_STATE),
+    LOSE("--use-bnb-optimizer", "", "moments are fp32 or bf16", "optim.moments=*8*"),
+    LOSE(
+        "--train-weighted-split-paths|--train-weighted-split-paths-path|"
+        "--valid-weighted-split-paths|--valid-weighted-split-paths-path",
+        "",
+        "shares of stores are no corpora: cut them with `lockstep data split`, and give data.blend",
+        "data.*split*|data.*share*"),
+    DROP("--test-weighted-split-paths|--test-weighted-split-paths-path",
+         "`lockstep eval` takes any data"),
+    DROP("--train-data-exact-num-epochs|--return-data-index|--train-idx-path|--train-desc-path|"
+         "--train-doc-idx-path|--train-sample-idx-path|--train-shuffle-idx-path|"
+         "--repeated-dataloader",
+         "the order of samples is computed, not kept"),
+    LOSE("--curriculum-learning-*|--data-efficiency-curriculum-learning", "",
+         "sequences have one length", "*curriculum*|*difficulty*"),
+    LOSE("--random-ltd", "", "no tokens are dropped", "*ltd*|*token_drop*"),
+    LOSE("--norm-target-loss|--reweight-loss-based-on-position-frequency", "",
+         "a loss is the mean over the tokens of its batch", "*loss_weight*|*reweight*"),
+    DROP("--loss-on-targets-only",
+         "the store says which tokens count: `lockstep data prepare --pairs` makes one"),
+    LOSE("--kd|--kd-*|--mos|--load-teacher|--num-layers-teacher|--num-experts-teacher|"
+         "--hidden-size-teacher|--num-attention-heads-teacher",
+         "", DISTILLED),
+    DROP("--codecarbon-dir|--no-log-learnig-rate-to-tensorboard", RECORDS),
+    DROP("--inference|--ds-inference", NO_INFERENCE),
+    /* those of Pai-Megatron-Patch */
+    DROP("--patch-tokenizer-type|--dataset|--max-padding-length", TOKENS),
+    DROP("--transformer-type", "one program"),
+    READ("--intermediate-size", "model.ffn", ""),
     /* inference, reinforcement learning, other models */
     DROP("--inference-*|--flash-decode|--enable-chunked-prefill|"
          "--decode-only-cuda-graphs|--use-legacy-static-engine|--max-tokens-to-oom|"

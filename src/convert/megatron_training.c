@@ -84,24 +84,43 @@ static void check_counts(struct convert *c)
             convert_fail(c, warm_ups[i], "expected no --lr-warmup-fraction beside it");
 }
 
-/* Steps that an argument in steps, or one in samples, says; 0 for neither. */
-static int64_t steps_of(struct convert *c, const struct megatron *m, const char *in_steps,
-                        const char *in_samples, const char *ours, const char **from)
+/* What a number of steps may be given as. */
+struct counted {
+    const char *steps, *samples, *tokens; /* their arguments; NULL: there is none in tokens */
+    const char *ours;
+};
+
+/* Steps that are `share` of a batch each; the batch must be known and stay. */
+static int64_t steps_in(struct convert *c, const struct megatron *m, const char *theirs,
+                        const char *ours, int64_t value, int64_t share)
 {
-    int64_t value = 0;
-    *from = in_steps;
-    if (convert_int(c, in_steps, 0, &value) && value)
-        return value;
-    if (!convert_int(c, in_samples, 0, &value))
+    if (!value)
         return 0;
-    *from = in_samples;
-    if (value && (m->rampup || !m->batch)) {
-        convert_lose(c, in_samples, "train.samples",
-                     "steps are counted here, and %s: give %s=N and --allow-loss",
-                     m->rampup ? "the batch grows" : "the batch is not known", ours);
-        return 0;
+    if (!m->rampup && m->batch && share)
+        return value / convert_times(m->batch, share);
+    convert_lose(c, theirs, "train.samples|train.tokens",
+                 "steps are counted here, and %s: give %s=N and --allow-loss",
+                 m->rampup ? "the batch grows" : "the batch is not known", ours);
+    return 0;
+}
+
+/* Steps that one of the arguments says, that in tokens first; 0 for none. A last step that is not
+ * whole goes. */
+static int64_t steps_of(struct convert *c, const struct megatron *m, const struct counted *as,
+                        const char **from)
+{
+    int64_t value = 0, sequence = 0;
+    *from = as->tokens;
+    if (as->tokens && convert_int(c, as->tokens, 0, &value) && value) {
+        convert_int(c, "--seq-length", 1, &sequence);
+        return steps_in(c, m, as->tokens, as->ours, value, sequence);
     }
-    return value ? value / m->batch : 0;
+    *from = as->steps;
+    if (convert_int(c, as->steps, 0, &value) && value)
+        return value;
+    *from = as->samples;
+    return convert_int(c, as->samples, 0, &value) ? steps_in(c, m, as->samples, as->ours, value, 1)
+                                                  : 0;
 }
 
 /* Megatron-LM's update_train_iters: of the run's end a partial batch goes, unless the batch still
@@ -119,15 +138,26 @@ static int64_t steps_grown(const struct megatron *m, int64_t samples)
     return steps + (samples > consumed ? (samples - consumed) / m->batch : 0);
 }
 
+/* The run ends with the first of its counts. */
 static void translate_steps(struct convert *c, struct megatron *m)
 {
-    const char *from = "--train-samples";
+    static const struct counted run = {"--train-iters", "--train-samples", NULL, "train.steps"};
+    static const struct counted tokens = {"--train-iters", "--train-samples", "--train-tokens",
+                                          "train.steps"};
+    const char *from = "--train-samples", *other;
     int64_t samples = 0;
     check_counts(c);
     if (m->rampup && convert_int(c, from, 0, &samples))
         m->steps = steps_grown(m, samples);
     if (!m->steps)
-        m->steps = steps_of(c, m, "--train-iters", "--train-samples", "train.steps", &from);
+        m->steps = steps_of(c, m, &run, &from);
+    if (convert_find(c, tokens.tokens)) {
+        samples = steps_of(c, m, &tokens, &other);
+        if (samples && (!m->steps || samples < m->steps)) {
+            m->steps = samples;
+            from = other;
+        }
+    }
     if (m->steps)
         convert_keep_int(c, "train.steps", from, m->steps);
 }
@@ -138,8 +168,9 @@ static void translate_warm_up(struct convert *c, const struct megatron *m, int64
 {
     const char *from;
     double share, old;
-    int64_t steps =
-        steps_of(c, m, "--lr-warmup-iters", "--lr-warmup-samples", "optim.warmup_steps", &from);
+    static const struct counted as = {"--lr-warmup-iters", "--lr-warmup-samples",
+                                      "--lr-warmup-tokens", "optim.warmup_steps"};
+    int64_t steps = steps_of(c, m, &as, &from);
     if (!steps && m->rampup && convert_find(c, "--lr-warmup-fraction"))
         convert_lose(c, "--lr-warmup-fraction", "train.samples",
                      "it is a share of samples there, and the batch grows: give "
@@ -173,8 +204,9 @@ static void translate_end(struct convert *c, const char *style, double peak)
 static void translate_wsd(struct convert *c, const struct megatron *m)
 {
     const char *from;
-    int64_t steps = steps_of(c, m, "--lr-wsd-decay-iters", "--lr-wsd-decay-samples",
-                             "optim.cooldown_steps", &from);
+    static const struct counted as = {"--lr-wsd-decay-iters", "--lr-wsd-decay-samples", NULL,
+                                      "optim.cooldown_steps"};
+    int64_t steps = steps_of(c, m, &as, &from);
     const char *style = convert_word(c, "--lr-wsd-decay-style", "exponential");
     convert_keep(c, "optim.schedule", "--lr-decay-style", "wsd");
     if (steps)
@@ -193,8 +225,9 @@ static void translate_rate(struct convert *c, const struct megatron *m)
                                             {"cosine", "cosine"},
                                             {"inverse-square-root", "inverse_sqrt"}};
     const char *style = convert_word(c, "--lr-decay-style", "linear"), *from;
-    int64_t decay =
-        steps_of(c, m, "--lr-decay-iters", "--lr-decay-samples", "optim.decay_steps", &from);
+    static const struct counted as = {"--lr-decay-iters", "--lr-decay-samples", "--lr-decay-tokens",
+                                      "optim.decay_steps"};
+    int64_t decay = steps_of(c, m, &as, &from);
     double peak = 0;
     bool known = convert_among(style, "WSD");
     convert_take(c, "optim.lr", "--lr", NULL);
@@ -431,6 +464,18 @@ static void data(struct convert *c, const struct megatron *m)
     translate_checkpoints(c);
 }
 
+/* Where DeepSpeed runs, some of what its own file says holds, and --clip-grad does not. */
+static void translate_deepspeed(struct convert *c)
+{
+    static const char *const file = "--deepspeed-config";
+    if (!convert_find(c, file))
+        return;
+    convert_drop(c, file, "`lockstep convert deepspeed` reads it");
+    convert_advise(c,
+                   "optim.clip: it is gradient_clipping of %.200s there, whatever --clip-grad says",
+                   convert_word(c, file, ""));
+}
+
 static void derive(struct convert *c)
 {
     struct megatron m = {0};
@@ -439,6 +484,7 @@ static void derive(struct convert *c)
     megatron_memory(c, &m);
     training(c, &m);
     data(c, &m);
+    translate_deepspeed(c);
 }
 
 const struct convert_project convert_megatron = {

@@ -616,6 +616,16 @@ CASE(test_a_run_is_counted_in_one_way)
     expect(LS_CONVERT_MEGATRON,
            "--global-batch-size 16 --train-iters 5 --lr-warmup-samples 0 --lr-warmup-fraction 0.4",
            &lax, "  steps: 5 ", "warmup_steps: 2 ", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--global-batch-size 16 --seq-length 8 --train-samples 800 --train-tokens 3200 "
+           "--lr-decay-tokens 6400 --lr-warmup-samples 800 --lr-warmup-tokens 256",
+           &lax, "  steps: 25  ", "--train-tokens, line 1", "decay_steps: 50 ", "warmup_steps: 2 ",
+           NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--global-batch-size 16 --seq-length 8 --train-iters 5 --train-tokens 3200", &lax,
+           "  steps: 5  ", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--train-tokens 80 --attention-dropout 0", &strict,
+                   "--train-tokens", "give train.steps=N and --allow-loss", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--train-samples 80 --attention-dropout 0", &strict,
                    "give train.steps=N and --allow-loss", NULL);
 }
@@ -1077,6 +1087,13 @@ CASE(test_families_are_asked)
         {MEGATRON "--reset-attention-mask --reset-position-ids --eod-mask-loss",
          "packing: documents ", "nothing follows a document"},
         {LLAMA "--grad-reduce-in-bf16", "reduce: bf16 ", "mode: fast "},
+        {LLAMA "--normalization rmsnorm --num-key-value-heads 2", "kv_heads: 2 ", "arch: llama "},
+        {LLAMA "--rotary-position-embeddings-theta 5e5", "rope_theta: 500000 ", ""},
+        {LLAMA "--pad-vocab-size-to 250880", "vocab: 250880 ", "vocab_multiple: 1 "},
+        {LLAMA "--ds-sequence-parallel-size 2", "cp: 2 ", "seq_tiles: 2 "},
+        {LLAMA "--deepspeed --deepspeed_config=a.json --zero-stage=2 --no-pipeline-parallel",
+         "zero: 2 ", "gradient_clipping of a.json there"},
+        {LLAMA "--num-experts 1 --cpu-optimizer", "optimizer: host ", ""},
     };
     static const char *const refused[][3] = {
         {MEGATRON "--qk-layernorm", "--qk-layernorm: norms of queries and keys", "(gpt2)"},
@@ -1094,6 +1111,9 @@ CASE(test_families_are_asked)
         {MEGATRON "--position-embedding-type none", "none is not here", ""},
         {MEGATRON "--no-position-embedding", "every family has positions", ""},
         {MEGATRON "--reset-attention-mask", "--reset-position-ids", "data.packing=documents"},
+        {"a/pretrain_prefix_lm.py " MEGATRON, "pretrain_prefix_lm.py: attention is causal", ""},
+        {"python evaluate.py " MEGATRON, "evaluate.py: this trains nothing", "lockstep eval"},
+        {MEGATRON "--embed-layernorm", "no family has a norm behind the embedding", ""},
         {LLAMA "--eod-mask-loss", "--eod-mask-loss", "--reset-attention-mask"},
         {LLAMA "--squared-relu", "--squared-relu", "model.activation"},
         {LLAMA "--optimizer ademamix", "there is no ademamix", "adamw, sgd, lion, muon"},

@@ -524,4 +524,112 @@ torchrun \
     --pixel-shuffle \
     --disable-vision-class-token \
     --image-tag-type \
-    --use-tiling
+    --use-tiling \
+    --moe-expert-parallel-size 2 \
+    --mlp-type residual \
+    --topk \
+    --expert-interval \
+    --create-moe-param-group \
+    --disable-moe-other \
+    --enable-expert-tensor-parallelism \
+    --use-tutel \
+    --use-flash-attn-other \
+    --no-query-key-layer-scaling \
+    --pad-vocab-size-to 50304 \
+    --extra-vocab-size 421 \
+    --embed-layernorm \
+    --num-key-value-heads 4 \
+    --use-llama2-rotary-position-embeddings \
+    --rotary-position-embeddings-theta 500000 \
+    --distribute-checkpointed-activations \
+    --partition-activations \
+    --train-tokens 2e9 \
+    --epochs 2 \
+    --lr-decay-tokens 1e9 \
+    --lr-warmup-tokens 1e8 \
+    --skip-train-iteration-range 100-200 \
+    --eval-only \
+    --override-lr-scheduler \
+    --use-checkpoint-lr-scheduler \
+    --no-load-lr-state \
+    --deepspeed \
+    --deepspeed-mpi \
+    --deepspeed-config ds.json \
+    --zero-stage 1 \
+    --zero-reduce-scatter \
+    --zero-contigious-gradients \
+    --zero-reduce-bucket-size \
+    --zero-allgather-bucket-size \
+    --remote-device \
+    --use-pin-memory \
+    --ds-fused-adam \
+    --cpu-torch-adam \
+    --sync-tp-duplicated-parameters \
+    --use-contiguous-buffers-in-other \
+    --no-contiguous-buffers-in-other \
+    --no-scatter-gather-tensors-in-pipeline \
+    --no-async-tensor-model-parallel-allreduce \
+    --synchronize-each-layer \
+    --force-ds-sequence-parallel \
+    --ds-sequence-parallel-fpdt-other \
+    --mmap-warmup \
+    --valid-num-workers \
+    --deepspeed-activation-checkpointing \
+    --contigious-checkpointing \
+    --split-transformers \
+    --scattered-embeddings \
+    --memory-centric-tiled-linear \
+    --tile-factor \
+    --checkpoint-in-cpu \
+    --cpu-optimizer \
+    --no-pipeline-parallel \
+    --pp-partition-method \
+    --ds-sequence-parallel-size 1 \
+    --enable-zbh1-pipeline \
+    --enable-zbh1-exact-semantics \
+    --abort-on-unmet-fused-kernel-constraints \
+    --disable-mem-efficient-ln \
+    --kill-switch-path \
+    --kill-switch-file \
+    --universal-checkpoint \
+    --load-tag \
+    --reset-progress \
+    --reset-iteration \
+    --use-bnb-optimizer \
+    --train-weighted-split-paths \
+    --train-weighted-split-paths-path \
+    --valid-weighted-split-paths \
+    --valid-weighted-split-paths-path \
+    --test-weighted-split-paths \
+    --test-weighted-split-paths-path \
+    --train-data-exact-num-epochs \
+    --return-data-index \
+    --train-idx-path \
+    --train-desc-path \
+    --train-doc-idx-path \
+    --train-sample-idx-path \
+    --train-shuffle-idx-path \
+    --repeated-dataloader \
+    --curriculum-learning-other \
+    --data-efficiency-curriculum-learning \
+    --random-ltd \
+    --norm-target-loss \
+    --reweight-loss-based-on-position-frequency \
+    --loss-on-targets-only \
+    --kd \
+    --kd-other \
+    --mos \
+    --load-teacher \
+    --num-layers-teacher \
+    --num-experts-teacher \
+    --hidden-size-teacher \
+    --num-attention-heads-teacher \
+    --codecarbon-dir \
+    --no-log-learnig-rate-to-tensorboard \
+    --inference \
+    --ds-inference \
+    --patch-tokenizer-type \
+    --dataset \
+    --max-padding-length \
+    --transformer-type \
+    --intermediate-size 1536
