@@ -294,9 +294,12 @@ int ls_checkpoint_load(struct ls_checkpoint **checkpoint, struct ls_comm *comm, 
 typedef int ls_checkpoint_needs(void *user, struct ls_checkpoint *checkpoint, bool *needed,
                                 struct ls_error *error);
 /* Elements [first, first + count) of the tensor will be read soon: the system begins to read the
- * pieces that have them, and the disk is at work while the caller is. A hint. */
+ * pieces that have them, and the disk is at work while the caller is. A hint. alone: no other rank
+ * of this machine reads them, and ls_checkpoint_take will take all at once: large pieces that are
+ * not in memory are read past the page cache, by a thread, in the order in which they are expected.
+ */
 void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
-                          int64_t first, int64_t count);
+                          int64_t first, int64_t count, bool alone);
 /* Marks the files that have elements [first, first + count) of the tensor. */
 void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
                         bool *needed);

@@ -2,6 +2,7 @@
  * they are first needed; a piece is compared with its digest before anything of it is given away.
  */
 #include "ckpt/format.h"
+#include "ckpt/read_ahead.h"
 
 #include <lockstep/base/meter.h>
 
@@ -33,26 +34,39 @@ static void portion_take(struct reading *reading, const unsigned char *from, siz
     reading->first += count;
 }
 
-/* In portions, which reading (NULL: nobody) takes from the cache: reading a large piece takes a
- * while. */
-static int digest_of(const unsigned char *data, size_t bytes, struct reading *reading,
-                     char text[33], struct ls_error *error)
+/* In portions, which reading (NULL: nobody) takes from the core's cache: reading a large piece
+ * takes a while. ahead: the piece begins there; NULL: it is not there. */
+static int digest_of(const unsigned char *data, size_t bytes, struct read_ahead *ahead,
+                     struct reading *reading, char text[33], struct ls_error *error)
 {
     XXH3_state_t *state = XXH3_createState();
     if (!state)
         return ls_no_memory(error, "for a digest");
     XXH3_128bits_reset(state);
-    for (size_t at = 0; at < bytes; at += PORTION_BYTES) {
-        size_t portion = bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES;
-        XXH3_128bits_update(state, data + at, portion);
+    for (size_t at = 0, portion; at < bytes; at += portion) {
+        const unsigned char *from = data + at;
+        portion = bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES;
+        if (ahead)
+            portion = (size_t)read_ahead_take(ahead, (int64_t)portion, &from);
+        XXH3_128bits_update(state, from, portion);
         if (reading)
-            portion_take(reading, data + at, portion);
+            portion_take(reading, from, portion);
         ls_progress_read(portion);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(state);
     ls_digest_hex(&(struct ls_digest){.high = hash.high64, .low = hash.low64}, text);
     XXH3_freeState(state);
     return LS_OK;
+}
+
+/* By steps of what the system reads ahead at once, whatever the disk. */
+static void bytes_expect(const unsigned char *data, size_t bytes)
+{
+    enum { STEP_BYTES = 1 << 20 };
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t at = (uintptr_t)data / page * page, end = (uintptr_t)data + bytes;
+    for (; at < end; at += STEP_BYTES)
+        madvise((void *)at, ls_min(STEP_BYTES, end - at), MADV_WILLNEED);
 }
 
 int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
@@ -67,7 +81,10 @@ int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
     if (!status && map->size != file->size)
         status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %llu", file->path,
                               map->size, (unsigned long long)file->size);
-    status = status ? status : digest_of(map->bytes, (size_t)file->covered, NULL, digest, error);
+    if (!status) /* alone: a page that is missed would bring megabytes behind it */
+        bytes_expect(map->bytes, (size_t)file->covered);
+    status =
+        status ? status : digest_of(map->bytes, (size_t)file->covered, NULL, NULL, digest, error);
     if (!status && strcmp(digest, file->digest))
         status = ls_error_set(error, LS_ECKPT,
                               "%s: the digest of its first %llu bytes is %s, expected %.40s: the "
@@ -100,13 +117,17 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
         ls_error_prefix(error, "%s", file->path);
         return status;
     }
-    status = digest_of(view->data, view->bytes, reading, digest, error);
+    bool is_ahead = reading && piece->ahead && read_ahead_begin(opened->ahead, piece->ahead);
+    piece->ahead = 0;
+    status =
+        digest_of(view->data, view->bytes, is_ahead ? opened->ahead : NULL, reading, digest, error);
     if (!status && strcmp(digest, piece->digest))
         return ls_error_set(error, LS_ECKPT,
                             "%s: tensor %.200s: the digest is %s, expected %.40s: the file is "
                             "damaged",
                             file->path, tensor->fqn, digest, piece->digest);
-    piece->data = status ? NULL : view->data;
+    if (!status && !is_ahead) /* else the map's bytes were not looked at */
+        piece->data = view->data;
     return status;
 }
 
@@ -176,38 +197,60 @@ void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, in
     }
 }
 
-/* By steps of what the system reads ahead at once, whatever the disk. */
-static void bytes_expect(const unsigned char *data, size_t bytes)
+/* Whether the system has it in memory, by its first, middle and last page. */
+static bool is_cached(const unsigned char *data, size_t bytes)
 {
-    enum { STEP_BYTES = 1 << 20 };
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t at = (uintptr_t)data / page * page, end = (uintptr_t)data + bytes;
-    for (; at < end; at += STEP_BYTES)
-        madvise((void *)at, ls_min(STEP_BYTES, end - at), MADV_WILLNEED);
+    bool cached = true;
+    for (size_t i = 0; i < 3 && cached; i++) {
+        uintptr_t at = ((uintptr_t)data + (bytes - 1) * i / 2) / page * page;
+        unsigned char there = 1;
+        cached = mincore((void *)at, 1, &there) || there & 1;
+    }
+    return cached;
 }
 
-static void piece_expect(struct ckpt_file *file, const struct ls_stored_tensor *tensor)
+/* Whether the piece is read past the page cache. */
+static bool piece_read_ahead(struct ckpt_opened *opened, const struct ckpt_file *file,
+                             const struct ls_tensor_view *view, struct ckpt_piece *piece)
 {
+    const unsigned char *data = view->data;
+    int64_t offset = data - file->map->bytes;
+    if (view->bytes < READ_AHEAD_BYTES_MIN || !view->dtype_known ||
+        offset % (int64_t)ls_dtype_bytes(view->dtype) || is_cached(data, view->bytes))
+        return false;
+    opened->ahead = opened->ahead ? opened->ahead : read_ahead_new();
+    if (opened->ahead)
+        piece->ahead =
+            read_ahead_add(opened->ahead, file->path, offset, (int64_t)view->bytes, data);
+    return piece->ahead != 0;
+}
+
+/* alone: nobody else reads it, and all of it is taken. */
+static void piece_expect(struct ckpt_opened *opened, const struct ls_stored_tensor *tensor,
+                         struct ckpt_piece *piece, bool alone)
+{
+    struct ckpt_file *file = &opened->files[piece->file];
     if (ckpt_file_touch(file, NULL)) /* whoever reads it is told */
         return;
     const struct ls_tensor_view *view = ls_safetensors_find(file->map, tensor->fqn);
-    if (view)
+    if (view && !(alone && piece_read_ahead(opened, file, view, piece)))
         bytes_expect(view->data, view->bytes);
 }
 
 void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
-                          int64_t first, int64_t count)
+                          int64_t first, int64_t count, bool alone)
 {
     struct ckpt_opened *opened = (struct ckpt_opened *)checkpoint;
     size_t from = 0;
     while (count > 0) {
         int64_t at, run = 1;
         struct ckpt_piece *piece = find(tensor, first, &from, &at, &run);
+        run = ls_min(run, count);
         if (piece && !piece->expected && !piece->data)
-            piece_expect(&opened->files[piece->file], tensor);
+            piece_expect(opened, tensor, piece, alone && run == piece_elements(tensor, piece));
         if (piece)
             piece->expected = true;
-        run = ls_min(run, count);
         first += run;
         count -= run;
     }

@@ -1,6 +1,7 @@
 /* Opens a checkpoint by what describes it: the manifest, or state.json of version 1. Every field is
  * checked, and that each file is there with its size. */
 #include "ckpt/format.h"
+#include "ckpt/read_ahead.h"
 
 #include <lockstep/base/json.h>
 
@@ -306,6 +307,7 @@ void ckpt_opened_free(struct ckpt_opened *opened)
 {
     if (!opened)
         return;
+    read_ahead_free(opened->ahead);
     for (int part = 0; part < CKPT_PARTS; part++) {
         for (size_t i = 0; i < opened->tensor_count[part]; i++)
             free(opened->tensors[part][i].pieces);

@@ -77,6 +77,7 @@ struct ckpt_piece {
     const char *digest;        /* NULL: the file's is of all of it */
     const unsigned char *data; /* NULL before it is verified */
     bool expected;             /* the system reads it, or has it */
+    uint64_t ahead;            /* its number there (ckpt/read_ahead.h); 0: not there */
 };
 /* What ls_checkpoint_open hands out, and what its strings live in. */
 struct ckpt_opened {
@@ -86,6 +87,7 @@ struct ckpt_opened {
     size_t file_count;
     struct ls_stored_tensor *tensors[CKPT_PARTS]; /* by name */
     size_t tensor_count[CKPT_PARTS];
+    struct read_ahead *ahead; /* NULL: nothing is read so yet */
     /* Of ckpt_older: the run, "" of a checkpoint that was named; what was wrong with the newest
      * one. */
     char run[PATH_MAX];

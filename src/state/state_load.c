@@ -173,6 +173,15 @@ static void slice_runs(const struct ls_state *state, const struct ls_dtensor_spe
     ls_runs_next(runs, run);
 }
 
+/* Whether no other rank loads the same, and each tensor at once, as far as that matters: copies of
+ * the state read what the first of them brought to memory. */
+static bool loads_alone(const struct ls_state *state, int i)
+{
+    int set = state->params->units[state->params->list[i].unit].set;
+    return !state->slices[i].away &&
+           ls_comm_size(state->groups[ls_set_group(set, LS_GROUP_COPIES)]) == 1;
+}
+
 /* Goes ahead of what is loaded, array by array: the disk reads while the ranks compute. now: bytes
  * that are loaded next, behind which it goes, however large they are. */
 static void expect_next(struct taking *t, struct ls_checkpoint *checkpoint, int64_t now)
@@ -194,7 +203,7 @@ static void expect_next(struct taking *t, struct ls_checkpoint *checkpoint, int6
             slice_find(state, checkpoint, array, i, &tensor, &spec, NULL) || !tensor)
             continue;
         for (slice_runs(state, &spec, &runs, &run); run.count > 0; ls_runs_next(&runs, &run))
-            ls_checkpoint_expect(checkpoint, tensor, run.global, run.count);
+            ls_checkpoint_expect(checkpoint, tensor, run.global, run.count, loads_alone(state, i));
         t->ahead_bytes += slice_bytes(state, array, i);
     }
 }

@@ -384,13 +384,14 @@ int __wrap_madvise(void *address, size_t bytes, int advice)
     return __real_madvise(address, bytes, advice);
 }
 
-/* Elements [first, first + count) are in pieces of which so many are new to the system. */
+/* Elements [first, first + count) are in pieces of which so many are new to the system, each with
+ * the header of its file. */
 static void expect_asked(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
                          int64_t first, int64_t count, int pieces)
 {
     asked = 0;
-    ls_checkpoint_expect(checkpoint, tensor, first, count);
-    assert_int_equal(asked, pieces);
+    ls_checkpoint_expect(checkpoint, tensor, first, count, false);
+    assert_int_equal(asked, 2 * pieces);
 }
 
 /* Each piece once, also if its elements alternate with those of another, and none that is read. */

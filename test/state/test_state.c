@@ -305,6 +305,7 @@ static _Thread_local struct {
     int count;
 } ahead; /* tensors that this rank has expected */
 static atomic_int surprises;
+static atomic_int expected_alone, expected_by_others; /* calls */
 static int large_behind; /* tensors ahead of the first large one when that is read */
 static int64_t large_bytes;
 static bool blind; /* the twin expects nothing */
@@ -319,13 +320,15 @@ static bool is_ahead(const struct ls_stored_tensor *tensor)
 
 void __wrap_ls_checkpoint_expect(struct ls_checkpoint *checkpoint,
                                  const struct ls_stored_tensor *tensor, int64_t first,
-                                 int64_t count)
+                                 int64_t count, bool alone)
 {
     if (blind)
         return;
+    expected_alone += alone;
+    expected_by_others += !alone;
     if (!is_ahead(tensor) && ahead.count < 1024)
         ahead.list[ahead.count++] = tensor;
-    __real_ls_checkpoint_expect(checkpoint, tensor, first, count);
+    __real_ls_checkpoint_expect(checkpoint, tensor, first, count, alone);
 }
 
 int __wrap_ls_checkpoint_take(struct ls_checkpoint *checkpoint,
@@ -356,6 +359,25 @@ CASE_WITH(test_the_disk_is_asked_in_advance, data_setup, scratch_teardown)
         assert_int_equal(surprises > 0, twin);
     }
     blind = false;
+}
+
+/* What each rank reads by itself goes past the page cache, and what is the same for several through
+ * it: the disk reads it once. */
+CASE_WITH(test_the_page_cache_is_for_what_ranks_share, data_setup, scratch_teardown)
+{
+    static const keys_t layouts[] = {{"parallel.dp_shard=2", "parallel.zero=1"},
+                                     {"parallel.dp_shard=2", "parallel.zero=0"},
+                                     {"parallel.dp_replicate=2", "parallel.zero=3"},
+                                     {"parallel.tp=2"}};
+    static const bool alone[] = {true, false, false, true};
+    struct task save = {.config = config_make(*state, "run", "fp32", layouts[0]), .act = act_save};
+    task_run(&save, "save");
+    for (int i = 0; i < 4; i++) {
+        expected_alone = expected_by_others = 0;
+        check_resume(*state, "run", layouts[i], save.hash);
+        assert_int_equal(expected_alone > 0, alone[i]);
+        assert_int_equal(expected_by_others > 0, !alone[i]);
+    }
 }
 
 /* While a tensor is read that is larger than what is asked for in advance, the disk has the next
