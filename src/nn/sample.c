@@ -62,31 +62,96 @@ static void tokens_sort(const float *logits, int64_t vocab, int32_t *order)
     free(other);
 }
 
-int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
-                  int32_t *order, float u)
+/* Of a token by its logit, where the greatest is top. */
+static double exponent(const struct ls_sampling *sampling, float logit, double top)
 {
-    if (sampling->temperature <= 0)
-        return greedy(logits, vocab);
+    return (logit - top) / sampling->temperature;
+}
+
+/* The token in which target falls when the first kept of order are added up, from the first on. */
+static int32_t reached(const struct ls_sampling *sampling, const float *logits,
+                       const int32_t *order, int64_t kept, double target)
+{
+    double top = logits[order[0]], reach = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        reach += exp(exponent(sampling, logits[order[i]], top));
+        if (target < reach)
+            return order[i];
+    }
+    return order[kept - 1];
+}
+
+static int32_t drawn_sorted(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
+                            int32_t *order, float u)
+{
     tokens_sort(logits, vocab, order);
     int64_t kept = sampling->top_k > 0 ? ls_min(sampling->top_k, vocab) : vocab;
     double top = logits[order[0]], total = 0;
     for (int64_t i = 0; i < kept; i++)
-        total += exp((logits[order[i]] - top) / sampling->temperature);
+        total += exp(exponent(sampling, logits[order[i]], top));
     if (sampling->top_p < 1) {
         double reach = 0;
         for (int64_t i = 0; i < kept; i++) {
-            reach += exp((logits[order[i]] - top) / sampling->temperature);
+            reach += exp(exponent(sampling, logits[order[i]], top));
             if (reach >= sampling->top_p * total) {
                 kept = i + 1;
                 total = reach;
             }
         }
     }
-    double target = u * total, reach = 0;
-    for (int64_t i = 0; i < kept; i++) {
-        reach += exp((logits[order[i]] - top) / sampling->temperature);
-        if (target < reach)
-            return order[i];
+    return reached(sampling, logits, order, kept, u * total);
+}
+
+/* Bins of equal width by exponent, the last one without an end: a token of a lower logit is in no
+ * earlier bin. */
+enum { BINS = 4096, BINS_A_NAT = 128 };
+
+static int32_t bin_of(double exponent)
+{
+    double at = exponent * -BINS_A_NAT;
+    return at < BINS - 1 ? (int32_t)at : BINS - 1;
+}
+
+/* What drawn_sorted draws from the whole vocabulary, or -1 if that is not certain. Only the bin in
+ * which the target falls is sorted. Sums by bins differ from those in descending order by rounding,
+ * at most by a part of (vocab + BINS) / 2^52: so the token is certain if the target is further than
+ * that from both its ends. */
+static int32_t drawn_of_bins(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
+                             int32_t *order, float u)
+{
+    double sums[BINS] = {0}, top = logits[greedy(logits, vocab)], total = 0, before = 0;
+    for (int64_t i = 0; i < vocab; i++) {
+        double x = exponent(sampling, logits[i], top);
+        order[i] = bin_of(x);
+        sums[order[i]] += exp(x);
     }
-    return order[kept - 1];
+    for (int bin = 0; bin < BINS; bin++)
+        total += sums[bin];
+    double target = u * total, margin = total * 8 * (double)(vocab + BINS) * 0x1p-53;
+    int bin = 0;
+    while (bin < BINS - 1 && before + sums[bin] <= target)
+        before += sums[bin++];
+    int64_t count = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        if (order[i] == bin)
+            order[count++] = (int32_t)i;
+    qsort_r(order, (size_t)count, sizeof *order, by_logit, (void *)(uintptr_t)logits);
+    for (int64_t i = 0; i < count; i++) {
+        double reach = before + exp(exponent(sampling, logits[order[i]], top));
+        if (target < reach)
+            return reach - target > margin && (before <= 0 || target - before > margin) ? order[i]
+                                                                                        : -1;
+        before = reach;
+    }
+    return -1;
+}
+
+int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
+                  int32_t *order, float u)
+{
+    if (sampling->temperature <= 0)
+        return greedy(logits, vocab);
+    bool whole = sampling->top_k <= 0 && sampling->top_p >= 1;
+    int32_t token = whole ? drawn_of_bins(sampling, logits, vocab, order, u) : -1;
+    return token < 0 ? drawn_sorted(sampling, logits, vocab, order, u) : token;
 }

@@ -455,4 +455,31 @@ CASE(test_draws_are_those_of_sorted_logits)
     }
 }
 
+/* Numbers at the ends of what belongs to a token, and beside them: of tokens that are all alike,
+ * where the end is hit exactly, and of others, near and far. */
+CASE(test_draws_at_the_ends_of_tokens_are_those_of_sorted_logits)
+{
+    enum { VOCAB = 128 };
+    static const float steps[] = {0, 1.0F / 4096, 0.03F, 0.5F};
+    float logits[VOCAB];
+    int32_t order[VOCAB];
+    for (int kind = 0; kind < 4; kind++) {
+        struct ls_sampling how = {.temperature = kind % 2 ? 0.7F : 1, .top_p = 1};
+        double total = 0, reach = 0;
+        for (int i = 0; i < VOCAB; i++) {
+            logits[i * 37 % VOCAB] = 3 - steps[kind] * (float)i; /* descends in steps of 37 */
+            total += exp(-(double)steps[kind] * i / how.temperature);
+        }
+        for (int i = 0; i < VOCAB; i++) {
+            float end = (float)(reach / total);
+            const float near[] = {end, nextafterf(end, 0), nextafterf(end, 1)};
+            reach += exp(-(double)steps[kind] * i / how.temperature);
+            for (int j = 0; j < 3; j++) {
+                int32_t expected = drawn_plainly(&how, logits, VOCAB, order, near[j]);
+                assert_int_equal(ls_sample(&how, logits, VOCAB, order, near[j]), expected);
+            }
+        }
+    }
+}
+
 SUITE_MAIN(runs_setup, scratch_teardown)
