@@ -15,46 +15,53 @@
 
 /* ---- what context parallel would give -------------------------------------------------------- */
 
-/* Into as many tiles as are admitted: then cp may be any power of two below. 0: none. */
-static int64_t tiles_most(const struct ls_search_options *options)
+enum { TILED_SHARE = 4 }; /* of the search's time, which each search with tiles may take */
+
+/* Sequences in so many tiles, as deep as the accelerators could use, are admitted. */
+static bool tiles_are_admitted(const struct ls_search_options *options, int64_t tiles)
 {
     const struct ls_config *config = options->config;
     int64_t there = options->cluster->hosts * options->cluster->accelerators;
-    int64_t most = options->accelerators ? options->accelerators : there, tiles = 1;
-    while (2 * tiles <= most && !ls_seq_tiles_admit(2 * tiles, config->data.sequence, 1, NULL))
-        tiles *= 2;
-    return tiles > 1 ? tiles : 0;
+    int64_t most = options->accelerators ? options->accelerators : there;
+    return tiles <= most && !ls_seq_tiles_admit(tiles, config->data.sequence, 1, NULL);
 }
 
-/* The best plan of the same search with sequences in tiles; false if there is none. */
+/* The best plan of the same search with sequences in tiles; false if none uses them. */
 static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
                          struct ls_search_plan *plan)
 {
-    struct ls_config config = *options->config;
+    struct ls_config config = *options->config, planned;
     struct ls_search_options other = *options;
     struct ls_search search = {0};
     config.numerics.seq_tiles = tiles;
     config.numerics.leaf_sequences = 1;
+    planned = config;
     other.config = &config;
     other.top = 1;
-    bool found = !ls_search_run(&other, &search, NULL);
+    other.seconds /= TILED_SHARE;
+    bool found = !ls_search_run(&other, &search, NULL) &&
+                 !ls_search_apply(&search.plans[0], &planned, NULL) && planned.parallel.cp > 1;
     if (found)
         *plan = search.plans[0];
     ls_search_release(&search);
     return found;
 }
 
-/* "numerics.seq_tiles=16": what the recipe has to say for the plan. */
-static bool recipe_text(const struct ls_config *config, const struct ls_search_plan *plan,
-                        char *text, size_t bytes)
+/* More tiles admit more cp, and have smaller ops: the number from which on a step only gets
+ * longer, with the plan there. 0: tiles give no plan. */
+static int64_t tiles_best(const struct ls_search_options *options, struct ls_search_plan *best)
 {
-    struct ls_config planned = *config;
-    long tiles = ls_search_apply(plan, &planned, NULL) ? 1 : (long)planned.parallel.cp;
-    bool leaves = config->numerics.leaf_sequences > 1 &&
-                  ls_config_is_given(config, "numerics.leaf_sequences");
-    snprintf(text, bytes, "numerics.seq_tiles=%ld%s", tiles,
-             leaves ? " numerics.leaf_sequences=1" : "");
-    return tiles > 1;
+    int64_t found = 0;
+    struct ls_search_plan plan;
+    for (int64_t tiles = 2; tiles_are_admitted(options, tiles); tiles *= 2) {
+        if (!tiled_search(options, tiles, &plan))
+            continue;
+        if (found && plan.forecast.step_s >= best->forecast.step_s)
+            break;
+        *best = plan;
+        found = tiles;
+    }
+    return found;
 }
 
 /* Where sequences are too few for the accelerators, or nothing fits (best NULL): a sentence about
@@ -66,15 +73,18 @@ static bool planned_tiles(const struct ls_search_options *options, const struct 
     const struct ls_config *config = options->config;
     bool pinned = options->pinned && options->pinned(config, "parallel.cp");
     bool enough = best && config->batch.global >= best->ranks * best->accelerators;
-    int64_t tiles = config->numerics.seq_tiles > 1 || pinned ? 0 : tiles_most(options);
+    bool leaves = config->numerics.leaf_sequences > 1 &&
+                  ls_config_is_given(config, "numerics.leaf_sequences");
     struct ls_search_plan plan;
-    char recipe[96];
-    if (!tiles || enough || !tiled_search(options, tiles, &plan) ||
-        (best && plan.forecast.step_s > best->step_s * (1 - worth)) ||
-        !recipe_text(config, &plan, recipe, sizeof recipe))
+    int64_t tiles =
+        config->numerics.seq_tiles > 1 || pinned || enough ? 0 : tiles_best(options, &plan);
+    if (!tiles || (best && plan.forecast.step_s > best->step_s * (1 - worth)))
         return false;
-    snprintf(text, bytes, "with %s (another recipe, other bits) a step would take %.32s: %s",
-             recipe, ls_duration(plan.forecast.step_s).text, plan.keys);
+    snprintf(text, bytes,
+             "with numerics.seq_tiles=%ld%s (another recipe, other bits) a step would take %.32s: "
+             "%s",
+             (long)tiles, leaves ? " numerics.leaf_sequences=1" : "",
+             ls_duration(plan.forecast.step_s).text, plan.keys);
     return true;
 }
 

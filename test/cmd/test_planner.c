@@ -268,17 +268,37 @@ CASE(test_refuses)
                    13, "no layout for 1000 accelerators, but for 992 and 1024: ");
 }
 
+#define LONG_RUN                                                                                   \
+    "plan configs/llama-1b.yaml --cluster clusters/h100-2048.yaml model.context=65536 "            \
+    "data.sequence=65536 batch.global=2 "
+#define LONG LONG_RUN "--accelerators 8 --top 1 --seconds unlimited "
+
+/* The layout that a plan names with tiles takes the time that it says. */
+static void expect_named_step(const char *output)
+{
+    static char arguments[2048];
+    static const char words[] = "more accelerators than sequences: with ";
+    static const char told[] = " (another recipe, other bits) a step would take ";
+    char took[64];
+    const char *recipe = strstr(output, words), *step = recipe ? strstr(recipe, told) : NULL;
+    assert_non_null(step);
+    recipe += sizeof words - 1;
+    assert_memory_equal(recipe, "numerics.seq_tiles=4", (size_t)(step - recipe));
+    const char *time = step + sizeof told - 1, *keys = strstr(time, ": ");
+    assert_non_null(keys);
+    snprintf(took, sizeof took, "here %.*s\n", (int)(keys - time), time);
+    snprintf(arguments, sizeof arguments, LONG_RUN "--layout %.*s %.*s", (int)(step - recipe),
+             recipe, (int)strcspn(keys + 2, "\n"), keys + 2);
+    program_expect(arguments, 0, took);
+}
+
 /* Context parallel is named where sequences are too few for the accelerators, with what the recipe
  * has to say for it; with a sequence for each it is not. */
 CASE(test_names_context_parallel)
 {
-#define LONG                                                                                       \
-    "plan configs/llama-1b.yaml --cluster clusters/h100-2048.yaml --accelerators 8 --top 1 "       \
-    "model.context=65536 data.sequence=65536 batch.global=2 "
     static char output[PROGRAM_OUTPUT_BYTES];
-    program_expect(LONG, 0,
-                   "more accelerators than sequences: with numerics.seq_tiles=4 (another recipe, "
-                   "other bits)");
+    assert_int_equal(program_run("", LONG, output), 0);
+    expect_named_step(output);
     program_expect(LONG "numerics.leaf_sequences=2", 0,
                    "with numerics.seq_tiles=4 numerics.leaf_sequences=1 (another recipe");
     program_expect(LONG "parallel.tp=1 parallel.pp=1", 13, "; with numerics.seq_tiles=");
