@@ -15,18 +15,18 @@ struct judged {
     struct ls_digest digest;
     bool empty;
 };
-/* Digests of texts by open addressing: entry + 1 in a slot. */
-struct exact {
-    struct ls_digest *list;
+/* The documents that were kept. */
+struct kept {
+    struct data_near_index exact; /* their digests, as signatures of one band */
+    struct data_near_index near;
     struct data_origin {
         int64_t number;
         struct data_place place;
-    } * origins;       /* of the documents that were kept */
-    uint32_t *near_to; /* entries of the near index, as documents: [near.count] */
-    int64_t count, room, origins_room, near_room;
-    uint32_t *table;
-    int64_t slots;
+    } * origins;       /* [exact.count] */
+    uint32_t *near_to; /* [near.count]: entries of the near index, as documents */
+    int64_t origins_room, near_room;
 };
+enum { DIGEST_WORDS = sizeof(struct ls_digest) / sizeof(uint32_t) };
 struct dedup {
     struct ls_dedup_report *report;
     double near; /* 0: exact only */
@@ -35,8 +35,7 @@ struct dedup {
     struct ls_text *scratch; /* by worker */
     struct data_corpus *corpus;
     struct data_corpus_output output;
-    struct exact exact;
-    struct data_near_index index;
+    struct kept kept;
 };
 
 /* ---- on any thread --------------------------------------------------------------------------- */
@@ -53,63 +52,49 @@ static int judge(void *user, int worker, struct data_document *document, struct 
                              (uint32_t *)(void *)(judged + 1), &judged->empty, error);
 }
 
-/* ---- exact ----------------------------------------------------------------------------------- */
+/* ---- the documents that were kept ------------------------------------------------------------ */
 
-static uint32_t *exact_slot(const struct exact *exact, struct ls_digest digest)
+static const uint32_t *digest_words(const struct judged *judged)
 {
-    uint64_t at = digest.low & (uint64_t)(exact->slots - 1);
-    while (exact->table[at] && (exact->list[exact->table[at] - 1].low != digest.low ||
-                                exact->list[exact->table[at] - 1].high != digest.high))
-        at = (at + 1) & (uint64_t)(exact->slots - 1);
-    return &exact->table[at];
+    return (const uint32_t *)(const void *)&judged->digest;
 }
 
-static int exact_grow(struct exact *exact, struct ls_error *error)
+static const uint32_t *signature(const struct judged *judged)
 {
-    int64_t slots = ls_max(1 << 10, 2 * exact->slots);
-    uint32_t *table = calloc((size_t)slots, sizeof *table);
-    if (!table)
-        return ls_no_memory(error, "for the digests of %lld documents", (long long)exact->count);
-    free(exact->table);
-    exact->table = table;
-    exact->slots = slots;
-    for (int64_t i = 0; i < exact->count; i++)
-        *exact_slot(exact, exact->list[i]) = (uint32_t)i + 1;
-    return LS_OK;
+    return (const uint32_t *)(const void *)(judged + 1);
 }
 
-/* The document is kept. */
-static int exact_add(struct exact *exact, const struct data_document *document,
-                     struct ls_digest digest, struct ls_error *error)
+static int kept_add(struct kept *kept, const struct data_document *document,
+                    const struct judged *judged, bool near, struct ls_error *error)
 {
-    int status = data_kept_admit(exact->count, error);
-    if (!status && 2 * (exact->count + 1) > exact->slots)
-        status = exact_grow(exact, error);
+    const int64_t count = kept->exact.count, entry = kept->near.count;
+    int status = data_kept_admit(count, error);
     if (status)
         return status;
-    if (!ls_list_grow(&exact->list, exact->count, &exact->room, sizeof *exact->list) ||
-        !ls_list_grow(&exact->origins, exact->count, &exact->origins_room, sizeof *exact->origins))
-        return ls_no_memory(error, "for %lld documents", (long long)exact->count);
-    *exact_slot(exact, digest) = (uint32_t)exact->count + 1;
-    exact->list[exact->count] = digest;
-    exact->origins[exact->count++] = (struct data_origin){document->number, document->place};
-    return LS_OK;
+    if (!ls_list_grow(&kept->origins, count, &kept->origins_room, sizeof *kept->origins) ||
+        (near && !ls_list_grow(&kept->near_to, entry, &kept->near_room, sizeof *kept->near_to)))
+        return ls_no_memory(error, "for %lld documents", (long long)count);
+    kept->origins[count] = (struct data_origin){document->number, document->place};
+    if (near) {
+        kept->near_to[entry] = (uint32_t)count;
+        status = data_near_add(&kept->near, signature(judged), error);
+    }
+    return status ? status : data_near_add(&kept->exact, digest_words(judged), error);
 }
 
-static int64_t exact_bytes(const struct exact *exact)
+static int64_t kept_bytes(const struct kept *kept)
 {
-    return exact->room * (int64_t)sizeof *exact->list +
-           exact->origins_room * (int64_t)sizeof *exact->origins +
-           exact->near_room * (int64_t)sizeof *exact->near_to +
-           exact->slots * (int64_t)sizeof *exact->table;
+    return data_near_bytes(&kept->exact) + data_near_bytes(&kept->near) +
+           kept->origins_room * (int64_t)sizeof *kept->origins +
+           kept->near_room * (int64_t)sizeof *kept->near_to;
 }
 
-static void exact_release(struct exact *exact)
+static void kept_release(struct kept *kept)
 {
-    free(exact->list);
-    free(exact->origins);
-    free(exact->near_to);
-    free(exact->table);
+    data_near_release(&kept->exact);
+    data_near_release(&kept->near);
+    free(kept->origins);
+    free(kept->near_to);
 }
 
 /* ---- in the order of the input --------------------------------------------------------------- */
@@ -140,45 +125,29 @@ static int write_repeat(const void *context, FILE *file, struct ls_error *error)
 static int remove_document(struct dedup *dedup, const struct data_document *document, int64_t of,
                            int values, struct ls_error *error)
 {
-    const struct repeat repeat = {dedup, &dedup->exact.origins[of], values};
+    const struct repeat repeat = {dedup, &dedup->kept.origins[of], values};
     *(values < 0 ? &dedup->report->exact : &dedup->report->near) += 1;
     dedup->report->corpus.removed++;
     return data_corpus_output_put(&dedup->output, document, write_repeat, &repeat, error);
 }
 
-static int keep_document(struct dedup *dedup, const struct data_document *document,
-                         const struct judged *judged, struct ls_error *error)
-{
-    struct exact *exact = &dedup->exact;
-    int status = LS_OK;
-    if (dedup->near > 0 && !judged->empty) {
-        int64_t entry = dedup->index.count;
-        if (!ls_list_grow(&exact->near_to, entry, &exact->near_room, sizeof *exact->near_to))
-            return ls_no_memory(error, "for %lld documents", (long long)exact->count);
-        exact->near_to[entry] = (uint32_t)exact->count;
-        status = data_near_add(&dedup->index, (const uint32_t *)(const void *)(judged + 1), error);
-    }
-    if (!status)
-        status = exact_add(exact, document, judged->digest, error);
-    return status ? status : data_corpus_output_put(&dedup->output, document, NULL, NULL, error);
-}
-
 static int decide(void *user, const struct data_document *document, struct ls_error *error)
 {
     struct dedup *dedup = user;
+    struct kept *kept = &dedup->kept;
     const struct judged *judged = document->result;
+    const bool near = dedup->near > 0 && !judged->empty;
+    int values = 0;
     dedup->report->corpus.documents++;
-    int64_t same = dedup->exact.slots ? *exact_slot(&dedup->exact, judged->digest) : 0;
-    if (same > 0)
-        return remove_document(dedup, document, same - 1, -1, error);
-    if (dedup->near > 0 && !judged->empty) {
-        int values = 0;
-        int64_t entry = data_near_find(&dedup->index, (const uint32_t *)(const void *)(judged + 1),
-                                       dedup->equal, &values);
-        if (entry >= 0)
-            return remove_document(dedup, document, dedup->exact.near_to[entry], values, error);
-    }
-    return keep_document(dedup, document, judged, error);
+    int64_t same = data_near_find(&kept->exact, digest_words(judged), DIGEST_WORDS, &values);
+    if (same >= 0)
+        return remove_document(dedup, document, same, -1, error);
+    int64_t entry =
+        near ? data_near_find(&kept->near, signature(judged), dedup->equal, &values) : -1;
+    if (entry >= 0)
+        return remove_document(dedup, document, kept->near_to[entry], values, error);
+    int status = kept_add(kept, document, judged, near, error);
+    return status ? status : data_corpus_output_put(&dedup->output, document, NULL, NULL, error);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -202,7 +171,8 @@ static int configure(struct dedup *dedup, const struct ls_dedup_config *config, 
     report->hashes = config->near > 0 ? hashes : 0;
     if (config->near > 0)
         ls_dedup_bands(config->near, hashes, &report->bands, &report->rows);
-    data_near_init(&dedup->index, hashes, report->bands, report->rows);
+    data_near_init(&dedup->kept.exact, DIGEST_WORDS, 1, DIGEST_WORDS);
+    data_near_init(&dedup->kept.near, hashes, report->bands, report->rows);
     dedup->scratch = calloc((size_t)ls_max(workers, 1), sizeof *dedup->scratch);
     return dedup->scratch ? LS_OK : ls_no_memory(error, "to find repeats");
 }
@@ -242,13 +212,12 @@ int ls_corpus_dedup(const struct ls_corpus_config *config, const struct ls_dedup
     if (!status)
         status = run(&dedup, config, error);
     report->corpus.resumed = ls_min(report->corpus.resumed, report->corpus.documents);
-    report->memory_bytes = exact_bytes(&dedup.exact) + data_near_bytes(&dedup.index);
+    report->memory_bytes = kept_bytes(&dedup.kept);
     data_corpus_output_release(&dedup.output);
     for (int i = 0; dedup.scratch && i < config->workers; i++)
         ls_text_release(&dedup.scratch[i]);
     free(dedup.scratch);
-    exact_release(&dedup.exact);
-    data_near_release(&dedup.index);
+    kept_release(&dedup.kept);
     data_corpus_close(dedup.corpus);
     return status;
 }

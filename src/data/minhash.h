@@ -27,7 +27,8 @@ struct data_near_index {
     int hashes, bands, rows;
     int64_t count, room;
     uint32_t *signatures; /* [count][hashes] */
-    uint32_t *links;      /* [count][bands]: an entry + 1 with the same band; 0: none */
+    uint32_t *links;      /* [count][bands]: an entry + 1 with the same band; 0: none. Neither this
+                           * nor the next if a band has all values: then entries are distinct */
     uint32_t *seen;       /* [count]: by which query an entry was looked at last */
     uint32_t *tables;     /* [bands][slots]: an entry + 1; 0: free */
     int64_t slots;        /* a power of two, at least twice the count */

@@ -32,6 +32,12 @@ int data_kept_admit(int64_t count, struct ls_error *error)
                               (long long)DATA_KEPT_MAX);
 }
 
+/* One band of all values: two entries of it would be equal, of which the later one is not kept. */
+static bool is_whole(const struct data_near_index *index)
+{
+    return index->rows == index->hashes;
+}
+
 static const uint32_t *band_of(const struct data_near_index *index, const uint32_t *signature,
                                int band)
 {
@@ -60,7 +66,8 @@ static void put(struct data_near_index *index, int64_t entry)
 {
     for (int band = 0; band < index->bands; band++) {
         uint32_t *slot = slot_of(index, signature_of(index, entry), band);
-        index->links[entry * index->bands + band] = *slot;
+        if (index->links)
+            index->links[entry * index->bands + band] = *slot;
         *slot = (uint32_t)entry + 1;
     }
 }
@@ -97,7 +104,8 @@ int data_near_add(struct data_near_index *index, const uint32_t *signature, stru
     if (index->count == index->room) {
         int64_t room = ls_min(ls_max(256, index->room * 3 / 2), DATA_KEPT_MAX);
         if (!resize(&index->signatures, room, index->hashes) ||
-            !resize(&index->links, room, index->bands) || !resize(&index->seen, room, 1))
+            (!is_whole(index) &&
+             (!resize(&index->links, room, index->bands) || !resize(&index->seen, room, 1))))
             return no_memory(index, error);
         index->room = room;
     }
@@ -108,14 +116,16 @@ int data_near_add(struct data_near_index *index, const uint32_t *signature, stru
     }
     memcpy(index->signatures + index->count * index->hashes, signature,
            (size_t)index->hashes * sizeof *signature);
-    index->seen[index->count] = 0;
+    if (index->seen)
+        index->seen[index->count] = 0;
     put(index, index->count++);
     return LS_OK;
 }
 
 int64_t data_near_bytes(const struct data_near_index *index)
 {
-    return (index->room * (index->hashes + index->bands + 1) + index->slots * index->bands) *
+    int more = is_whole(index) ? 0 : index->bands + 1;
+    return (index->room * (index->hashes + more) + index->slots * index->bands) *
            (int64_t)sizeof(uint32_t);
 }
 
@@ -133,6 +143,10 @@ int64_t data_near_find(struct data_near_index *index, const uint32_t *signature,
     int64_t first = -1;
     if (index->slots == 0)
         return first;
+    if (is_whole(index)) {
+        *values = index->hashes;
+        return (int64_t)*slot_of(index, signature, 0) - 1;
+    }
     if (++index->queries == 0) { /* after 2^32 queries the marks begin again */
         memset(index->seen, 0, (size_t)index->count * sizeof *index->seen);
         index->queries = 1;
