@@ -1,7 +1,7 @@
 /* System calls of snapshots that are struck: the process is killed before one of them, or it fails.
- * What the linker puts in the place of open, mkdir, rename, unlinkat and rmdir (Makefile, "wrap"),
- * of which the last two do not fail; the test's own
- * write and renameat2 begin with FAIL_BEFORE. Included by the one file of such a test.
+ * What the linker puts in the place of open, fsync, mkdir, rename, unlinkat and rmdir (Makefile,
+ * "wrap"), of which the last two do not fail; the test's own write and renameat2 begin with
+ * FAIL_BEFORE. Included by the one file of such a test.
  */
 #ifndef TEST_TRAIN_STRUCK_CALLS_H
 #define TEST_TRAIN_STRUCK_CALLS_H
@@ -60,6 +60,13 @@ int __wrap_open(const char *path, int flags, ...)
     if (flags & O_CREAT)
         FAIL_BEFORE(path);
     return __real_open(path, flags, mode);
+}
+
+WRAPPED(fsync);
+int __wrap_fsync(int file)
+{
+    FAIL_BEFORE(path_of(file));
+    return 0; /* nothing here outlasts the machine */
 }
 
 WRAPPED(mkdir);

@@ -5,101 +5,39 @@
  * is on its way.
  *
  * Broken twins: a run that waits for the disk, and one that ends without completing. */
-#include "../support/config_words.h"
 #include "../support/extent.h"
-#include "../support/scratch.h"
-#include "../support/suite.h"
-#include "../support/wrapped.h"
-#include "struck_calls.h"
-#include "tokens.h"
+#include "struck_run.h"
 #include "train/run_private.h"
 
-#include <lockstep/ckpt.h>
 #include <lockstep/state.h>
 #include <lockstep/train/fit.h>
 
 #include <dirent.h>
-#include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 
-enum { STEPS = 6 };
 static const char in_memory[] = "/memfd:lockstep"; /* what a file there is called */
 
 /* ---- what happens at a call ------------------------------------------------------------------ */
 
-static _Atomic bool holds; /* tensors that are written to the run wait at the gate: */
-static _Atomic bool is_slow;
-static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-static sem_t arrived;           /* one does */
-static pthread_t rank_thread;   /* who takes steps, of one rank */
-static _Atomic bool steps_wait; /* it writes tensors itself */
-static int64_t machine_free;    /* what it says of its memory; 0: what there is */
-static int64_t *named;  /* the newest step that got a name, in a process that is killed too */
-static bool fails_at_2; /* a step is not finite: */
-static bool forgets;    /* then run_save_end opens the gate, and does nothing else */
+static _Atomic bool steps_wait; /* the thread that takes steps writes tensors itself: */
+static bool fails_at_2;         /* a step is not finite: */
+static bool forgets;            /* then run_save_end opens the gate, and does nothing else */
 static atomic_int memory_writes;
-
-WRAPPED(ls_device_memory);
-struct ls_device_memory __wrap_ls_device_memory(void)
-{
-    struct ls_device_memory memory = __real_ls_device_memory();
-    if (machine_free)
-        memory.free = machine_free;
-    return memory;
-}
 
 WRAPPED(write);
 ssize_t __wrap_write(int file, const void *data, size_t bytes)
 {
-    if (holds && strstr(path_of(file), "/run/") && strstr(path_of(file), ".safetensors")) {
-        if (pthread_equal(pthread_self(), rank_thread)) {
-            steps_wait = true;
-        } else {
-            sem_post(&arrived);
-            pthread_mutex_lock(&gate);
-            pthread_mutex_unlock(&gate);
-        }
-    }
+    if (waits_at_gate(file) && pthread_equal(pthread_self(), rank_thread))
+        steps_wait = true;
+    else if (waits_at_gate(file))
+        gate_await();
     memory_writes += !strncmp(path_of(file), in_memory, strlen(in_memory));
     FAIL_BEFORE(path_of(file));
     return __real_write(file, data, bytes);
-}
-
-WRAPPED(fsync);
-int __wrap_fsync(int file)
-{
-    FAIL_BEFORE(path_of(file));
-    return 0; /* nothing here outlasts the machine */
-}
-
-WRAPPED(renameat2);
-int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
-                     unsigned flags)
-{
-    FAIL_BEFORE(from);
-    int status = __real_renameat2(from_folder, from, to_folder, to, flags);
-    if (!status && step_named(to) >= 0)
-        *named = step_named(to);
-    return status;
-}
-
-static void gate_close(void)
-{
-    pthread_mutex_lock(&gate);
-    holds = is_slow = true;
-}
-
-static void gate_open(void)
-{
-    holds = is_slow = false;
-    pthread_mutex_unlock(&gate);
 }
 
 WRAPPED(ls_trainer_step);
@@ -115,7 +53,7 @@ int __wrap_ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report,
 WRAPPED(ls_saving_done);
 bool __wrap_ls_saving_done(struct ls_saving *saving)
 {
-    while (!__real_ls_saving_done(saving) && !is_slow)
+    while (!__real_ls_saving_done(saving) && !holds)
         sched_yield();
     return __real_ls_saving_done(saving);
 }
@@ -130,46 +68,6 @@ void __wrap_run_save_end(struct ls_running *run, bool alike)
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
-
-static const char *directory; /* of the test; the run is `run` in it */
-static char expected[33];     /* the hash after STEPS steps */
-
-struct said {
-    char text[8192], warnings[4096];
-};
-
-static void say(void *user, enum ls_log_level level, const char *message)
-{
-    struct said *said = user;
-    ls_string_add(said->text, sizeof said->text, "\n", "%s", message);
-    if (level <= LS_LOG_WARNING)
-        ls_string_add(said->warnings, sizeof said->warnings, "\n", "%s", message);
-}
-
-struct job {
-    struct ls_config config;
-    void (*stepped)(struct job *job, int64_t step);
-    bool by_steps; /* a caller with a loop of its own */
-    struct said said;
-    char hash[STEPS + 1][33];
-    int saved[STEPS + 1];
-    int64_t memory; /* bytes of files there, when the test looked */
-};
-
-static void on_step(void *user, const struct ls_step_report *report)
-{
-    struct job *job = user;
-    rank_thread = pthread_self();
-    if (report->hashed)
-        memcpy(job->hash[report->step], report->hash, sizeof report->hash);
-    if (job->stepped)
-        job->stepped(job, report->step);
-}
-
-static void on_save(void *user, int64_t step)
-{
-    ((struct job *)user)->saved[step]++;
-}
 
 /* What was due stands when a step of the caller's returns. */
 static int steps_body(struct job *job, struct ls_comm *world, const struct ls_run_hooks *hooks,
@@ -186,100 +84,10 @@ static int steps_body(struct job *job, struct ls_comm *world, const struct ls_ru
     return ls_run_close(run, status, error);
 }
 
-static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
-{
-    struct job *job = user;
-    const struct ls_run_hooks hooks = {.user = job, .stepped = on_step, .saved = on_save};
-    const struct ls_log log = {.write = say, .user = &job->said, .level_max = LS_LOG_INFO};
-    bool first = ls_comm_rank(world) == 0;
-    if (job->by_steps)
-        return steps_body(job, world, &hooks, error);
-    return ls_run(&job->config, world, first ? &log : NULL, first ? &hooks : NULL, error);
-}
-
-static int run_once(struct job *job, int ranks, const char *keys, struct ls_error *error)
-{
-    job->config = config_of_words(
-        "model.layers=1 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
-        "batch.global=4 parallel.threads=1 log.tensorboard=false train.resume=auto train.keep=9 "
-        "log.hash_every=1 optim.decay_steps=6 numerics.arithmetic=fma train.steps=%d "
-        "data.train=u16:%s/tokens.bin train.out=%s/run checkpoint.async=true %s",
-        STEPS, directory, directory, keys);
-    calls = 0;
-    return ls_world_run(ranks, run_body, job, error);
-}
-
-static void expect_run(struct job *job, int ranks, const char *keys)
-{
-    struct ls_error error = {0};
-    if (run_once(job, ranks, keys, &error))
-        fail_msg("%s: %s", keys, error.text);
-    if (strcmp(job->hash[STEPS], expected))
-        fail_msg("%s: hash %s, expected %s; told: %s", keys, job->hash[STEPS], expected,
-                 job->said.text);
-}
-
-/* In a process that is killed; false if it came to its end, which is a good one. */
-static bool run_killed(int ranks, const char *keys)
-{
-    int status;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        static struct job job;
-        struct ls_error error = {0};
-        _exit(run_once(&job, ranks, keys, &error) ? 1 : 0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        return true;
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    return false;
-}
-
-static void start_over(void)
-{
-    char line[PATH_MAX + 64];
-    watched[0] = '\0';
-    strikes_at = 0;
-    snprintf(line, sizeof line, "cd '%s' && rm -rf run", directory);
-    assert_int_equal(system(line), 0);
-}
-
-static const char *path_in(const char *name)
-{
-    return scratch_path(directory, name);
-}
-
-/* The newest step in a folder of checkpoints, -1: none. It is whole, and so are all others. */
-static int64_t newest_in(const char *folder)
-{
-    struct ls_checkpoint *checkpoint = NULL;
-    struct ls_error error = {0};
-    struct said said = {0};
-    const struct ls_log log = {.write = say, .user = &said, .level_max = LS_LOG_WARNING};
-    if (ls_checkpoint_find_latest(&checkpoint, folder, &log, &error) || said.text[0])
-        fail_msg("%s: %s%s", folder, error.text, said.text);
-    int64_t step = checkpoint ? checkpoint->state.step : -1;
-    for (int part = 0; checkpoint && part < 2; part++)
-        assert_ok(ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &error), error);
-    ls_checkpoint_close(checkpoint);
-    return step;
-}
-
 static int group_setup(void **state)
 {
-    static struct job job;
-    struct ls_error error = {0};
-    if (tokens_setup(state))
-        return -1;
-    directory = *state;
-    sem_init(&arrived, 0, 0);
-    named = mmap(NULL, sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (named == MAP_FAILED || run_once(&job, 1, "", &error))
-        return -1;
-    memcpy(expected, job.hash[STEPS], sizeof expected);
-    return 0;
+    own = "checkpoint.async=true";
+    return struck_setup(state);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -385,7 +193,7 @@ CASE(test_each_step_that_asks)
         steps_are_saved(&job, layouts[i].keys);
         assert_string_equal(job.said.warnings, "");
     }
-    struct job job = {.by_steps = true};
+    struct job job = {.loop = steps_body};
     start_over();
     expect_run(&job, 1, "train.save_every=1");
     steps_are_saved(&job, "ls_run_step");
@@ -548,7 +356,7 @@ CASE(test_killed_at_any_call)
             strikes_at = number;
             strike = 0;
             *named = -1;
-            if (!run_killed(jobs[i].ranks, jobs[i].keys))
+            if (!run_killed(jobs[i].ranks, jobs[i].keys, NULL))
                 break;
             watched[0] = '\0';
             int64_t from = newest_in(path_in("run"));
@@ -607,7 +415,6 @@ static int taken_at;
 
 static void memory_taken(struct job *job, int64_t step)
 {
-    (void)job;
     if (step == taken_at)
         machine_free = 1;
 }
@@ -638,7 +445,6 @@ CASE(test_no_room)
 
 static void hold_from_1(struct job *job, int64_t step)
 {
-    (void)job;
     if (step == 1)
         gate_close();
 }

@@ -1,16 +1,10 @@
 /* Snapshots: a run that takes them has the bits of one that does not; one that is killed before any
  * call of a snapshot or of a checkpoint that is written from it goes on from a whole one, in
  * another layout; where the memory or the disk refuses, steps go on. */
-#include "../support/config_words.h"
 #include "../support/extent.h"
-#include "../support/scratch.h"
-#include "../support/suite.h"
-#include "../support/wrapped.h"
-#include "struck_calls.h"
-#include "tokens.h"
+#include "struck_run.h"
 #include "train/snapshots.h"
 
-#include <lockstep/ckpt.h>
 #include <lockstep/ckpt/interval.h>
 #include <lockstep/interop.h>
 #include <lockstep/state.h>
@@ -20,25 +14,15 @@
 #include <fcntl.h>
 
 #include <linux/magic.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 6 };
-
 /* ---- what happens at a call ------------------------------------------------------------------ */
-
-static _Atomic bool holds; /* tensors that are written to the run wait at the gate */
-static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-static sem_t arrived; /* one does */
 
 static enum { HONEST, OVER_THE_NEWEST, OVER_WHAT_IS_STORED } twin; /* which files are taken */
 static int64_t flipped_step; /* whose hash is another than its snapshot's */
@@ -58,165 +42,19 @@ int __wrap_ls_saving_begin(struct ls_saving **out, struct ls_state *state, const
                                   error);
 }
 
-static int64_t machine_free; /* what it says of its memory; 0: what there is */
-
-WRAPPED(ls_device_memory);
-struct ls_device_memory __wrap_ls_device_memory(void)
-{
-    struct ls_device_memory memory = __real_ls_device_memory();
-    if (machine_free)
-        memory.free = machine_free;
-    return memory;
-}
-
 WRAPPED(write);
 ssize_t __wrap_write(int file, const void *data, size_t bytes)
 {
-    if (holds && strstr(path_of(file), "/run/") && strstr(path_of(file), ".safetensors")) {
-        sem_post(&arrived);
-        pthread_mutex_lock(&gate);
-        pthread_mutex_unlock(&gate);
-    }
+    if (waits_at_gate(file))
+        gate_await();
     FAIL_BEFORE(path_of(file));
     return __real_write(file, data, bytes);
 }
 
-WRAPPED(fsync);
-int __wrap_fsync(int file)
+static void kill_after_5(struct job *job, int64_t step)
 {
-    FAIL_BEFORE(path_of(file));
-    return 0; /* nothing here outlasts the machine */
-}
-
-static int64_t *named; /* the newest step that got a name, in a process that is killed too */
-
-WRAPPED(renameat2);
-int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
-                     unsigned flags)
-{
-    FAIL_BEFORE(from);
-    int status = __real_renameat2(from_folder, from, to_folder, to, flags);
-    if (!status && step_named(to) >= 0)
-        *named = step_named(to);
-    return status;
-}
-
-/* ---- runs ------------------------------------------------------------------------------------ */
-
-static const char *directory; /* of the test; the run is `run` in it, and `memory` its snapshots */
-static char expected[33];     /* the hash after STEPS steps */
-static int steps = STEPS;     /* of a run */
-
-/* Warnings, one after the other. */
-struct said {
-    char text[4096];
-};
-
-static void say(void *user, enum ls_log_level level, const char *message)
-{
-    struct said *said = user;
-    size_t used = strlen(said->text);
-    if (level <= LS_LOG_WARNING)
-        snprintf(said->text + used, sizeof said->text - used, "%s\n", message);
-}
-
-static struct ls_log said_log(struct said *said)
-{
-    return (struct ls_log){.write = say, .user = said, .level_max = LS_LOG_INFO};
-}
-
-struct job {
-    struct ls_config config;
-    void (*stepped)(void *user, const struct ls_step_report *report);
-    struct said said;
-    char hash[STEPS + 1][33];
-    int saved[STEPS + 1];
-};
-
-static void on_step(void *user, const struct ls_step_report *report)
-{
-    struct job *job = user;
-    if (report->hashed)
-        memcpy(job->hash[report->step], report->hash, sizeof report->hash);
-    if (job->stepped)
-        job->stepped(user, report);
-}
-
-static void on_save(void *user, int64_t step)
-{
-    ((struct job *)user)->saved[step]++;
-}
-
-static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
-{
-    struct job *job = user;
-    const struct ls_run_hooks hooks = {.user = job, .stepped = on_step, .saved = on_save};
-    const struct ls_log log = said_log(&job->said);
-    bool first = ls_comm_rank(world) == 0;
-    return ls_run(&job->config, world, first ? &log : NULL, first ? &hooks : NULL, error);
-}
-
-/* keys: the layout among them, which has that many ranks. */
-static int run_once(struct job *job, int ranks, const char *keys, struct ls_error *error)
-{
-    job->config = config_of_words(
-        "model.layers=1 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
-        "batch.global=4 parallel.threads=1 log.tensorboard=false train.resume=auto train.keep=9 "
-        "log.hash_every=1 optim.decay_steps=6 numerics.arithmetic=fma train.steps=%d "
-        "data.train=u16:%s/tokens.bin train.out=%s/run snapshot.folder=%s/memory %s",
-        steps, directory, directory, directory, keys);
-    calls = 0;
-    return ls_world_run(ranks, run_body, job, error);
-}
-
-static void expect_run(struct job *job, int ranks, const char *keys)
-{
-    struct ls_error error = {0};
-    if (run_once(job, ranks, keys, &error))
-        fail_msg("%s: %s", keys, error.text);
-    if (strcmp(job->hash[STEPS], expected))
-        fail_msg("%s: hash %s, expected %s; told: %s", keys, job->hash[STEPS], expected,
-                 job->said.text);
-}
-
-/* In a process that is killed; false if it came to its end, which is a good one. */
-static bool run_killed(int ranks, const char *keys,
-                       void (*stepped)(void *, const struct ls_step_report *))
-{
-    int status;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        static struct job job;
-        struct ls_error error = {0};
-        job.stepped = stepped;
-        _exit(run_once(&job, ranks, keys, &error) ? 1 : 0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        return true;
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    return false;
-}
-
-static void kill_after_5(void *user, const struct ls_step_report *report)
-{
-    if (report->step == 5)
+    if (step == 5)
         raise(SIGKILL);
-}
-
-static void start_over(void)
-{
-    char line[PATH_MAX + 64];
-    watched[0] = '\0';
-    strikes_at = 0;
-    snprintf(line, sizeof line, "cd '%s' && rm -rf run memory && mkdir memory", directory);
-    assert_int_equal(system(line), 0);
-}
-
-static const char *path_in(const char *name)
-{
-    return scratch_path(directory, name);
 }
 
 /* The folder of the run's snapshots; "" where there is none. */
@@ -230,41 +68,6 @@ static const char *snapshots(void)
             snprintf(path, sizeof path, "%s/%s", path_in("memory"), entry->d_name);
     closedir(stream);
     return path;
-}
-
-/* The newest step in a folder of checkpoints, -1: none. All that has a name there is whole. */
-static int64_t newest_in(const char *folder)
-{
-    struct ls_checkpoint *checkpoint = NULL;
-    struct ls_error error = {0};
-    struct said said = {0};
-    const struct ls_log log = said_log(&said);
-    if (!folder[0])
-        return -1;
-    if (ls_checkpoint_find_latest(&checkpoint, folder, &log, &error) || said.text[0])
-        fail_msg("%s: %s%s", folder, error.text, said.text);
-    int64_t step = checkpoint ? checkpoint->state.step : -1;
-    for (int part = 0; checkpoint && part < 2; part++)
-        assert_ok(ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &error), error);
-    ls_checkpoint_close(checkpoint);
-    return step;
-}
-
-static int group_setup(void **state)
-{
-    static struct job job;
-    struct ls_error error = {0};
-    if (tokens_setup(state))
-        return -1;
-    directory = *state;
-    named = mmap(NULL, sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (named == MAP_FAILED)
-        return -1;
-    start_over();
-    if (run_once(&job, 1, "", &error))
-        return -1;
-    memcpy(expected, job.hash[STEPS], sizeof expected);
-    return 0;
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -371,9 +174,9 @@ CASE(test_killed_at_any_call)
 
 static bool there[STEPS + 1]; /* after the step, before what is saved then */
 
-static void see_folder(void *user, const struct ls_step_report *report)
+static void see_folder(struct job *job, int64_t step)
 {
-    there[report->step] = *snapshots();
+    there[step] = *snapshots();
 }
 
 /* A start that has no room for snapshots keeps the one that it goes on from until a checkpoint is
@@ -386,7 +189,7 @@ CASE(test_no_room_for_more)
     machine_free = 1;
     expect_run(&job, 1, "snapshot.every=auto train.save_every=5");
     machine_free = 0;
-    assert_non_null(strstr(job.said.text, "That of step 3 stays until a checkpoint is saved"));
+    assert_non_null(strstr(job.said.warnings, "That of step 3 stays until a checkpoint is saved"));
     assert_true(there[4] && there[5] && !there[6]);
 }
 
@@ -406,15 +209,15 @@ void __wrap_ls_atomic_file_map(struct ls_atomic_file *file, struct ls_file_maps 
 
 static int held[STEPS + 1]; /* a file of each snapshot, open: no other file gets its number */
 
-static void file_hold(void *user, const struct ls_step_report *report)
+static void file_hold(struct job *job, int64_t step)
 {
     char path[2 * PATH_MAX];
-    if (report->step < 3) /* then the first one has its name */
+    if (step < 3) /* then the first one has its name */
         return;
     snprintf(path, sizeof path, "%s/checkpoints/step-%08ld/shard-00001-model-00001-of-00001%s",
-             snapshots(), (long)report->step - 2, ".safetensors");
-    held[report->step - 2] = open(path, O_RDONLY);
-    assert_true(held[report->step - 2] >= 0);
+             snapshots(), (long)step - 2, ".safetensors");
+    held[step - 2] = open(path, O_RDONLY);
+    assert_true(held[step - 2] >= 0);
 }
 
 /* Each snapshot is written over the one before the last: a machine's memory gives no new pages. */
@@ -437,9 +240,9 @@ CASE(test_its_files_are_taken_again)
         close(held[step]);
 }
 
-static void kill_at_6(void *user, const struct ls_step_report *report)
+static void kill_at_6(struct job *job, int64_t step)
 {
-    if (report->step == 6)
+    if (step == 6)
         raise(SIGKILL);
 }
 
@@ -454,16 +257,14 @@ CASE(test_over_the_newest_is_caught)
     twin = HONEST;
 }
 
-static void hold_from_2_to_6(void *user, const struct ls_step_report *report)
+static void hold_from_2_to_6(struct job *job, int64_t step)
 {
-    if (report->step == 2) {
-        pthread_mutex_lock(&gate);
-        holds = true;
+    if (step == 2) {
+        gate_close();
     }
-    if (report->step == 6) { /* the snapshot of step 5 is copied */
+    if (step == 6) { /* the snapshot of step 5 is copied */
         sem_wait(&arrived);
-        holds = false;
-        pthread_mutex_unlock(&gate);
+        gate_open();
     }
 }
 
@@ -515,7 +316,8 @@ static void fails_at_every_call(const char *below, int errors, int stride)
         if (calls < number)
             break;
         failures++;
-        told += strstr(job.said.text, "no snapshot") || strstr(job.said.text, "no checkpoint");
+        told +=
+            strstr(job.said.warnings, "no snapshot") || strstr(job.said.warnings, "no checkpoint");
         assert_int_equal(newest_in(path_in("run")), STEPS);
         assert_string_equal(snapshots(), "");
     }
@@ -530,15 +332,15 @@ CASE(test_no_room)
 }
 
 /* Calls fail from the snapshot of step 1, which has no name yet, to that of step 4. */
-static void refuse_from_2_to_5(void *user, const struct ls_step_report *report)
+static void refuse_from_2_to_5(struct job *job, int64_t step)
 {
-    lasts = report->step >= 2 && report->step < 5;
+    lasts = step >= 2 && step < 5;
 }
 
 static int said_times(const struct said *said, const char *words)
 {
     int count = 0;
-    for (const char *at = said->text; (at = strstr(at, words)); at++)
+    for (const char *at = said->warnings; (at = strstr(at, words)); at++)
         count++;
     return count;
 }
@@ -552,9 +354,9 @@ CASE(test_no_room_for_a_while)
     strike = ENOSPC;
     expect_run(&job, 2, "parallel.dp=2 snapshot.every=1");
     if (said_times(&job.said, "no snapshot of step ") != 1 ||
-        !strstr(job.said.text, "and tries again when the next one is due") ||
+        !strstr(job.said.warnings, "and tries again when the next one is due") ||
         said_times(&job.said, "there is one of step 5; 4 before it are missing") != 1)
-        fail_msg("told: %s", job.said.text);
+        fail_msg("told: %s", job.said.warnings);
 }
 
 /* What is damaged in memory is not gone on from. */
@@ -604,8 +406,8 @@ CASE(test_damage)
             scratch_write(path, text, way % 2 ? bytes / 2 : bytes);
             free(text);
             expect_run(&job, 1, "snapshot.every=1");
-            if (!job.hash[2][0] != disk || !job.hash[3][0] || !strstr(job.said.text, names[i]))
-                fail_msg("%s: %s", path, job.said.text);
+            if (!job.hash[2][0] != disk || !job.hash[3][0] || !strstr(job.said.warnings, names[i]))
+                fail_msg("%s: %s", path, job.said.warnings);
             damages++;
         }
     print_message("%d damages\n", damages);
@@ -649,18 +451,18 @@ CASE(test_a_run_that_begins_anew)
     assert_string_equal(snapshots(), "");
 }
 
-static void start_taken(void *user, const struct ls_step_report *report)
+static void start_taken(struct job *job, int64_t step)
 {
     struct ls_run_token token;
-    if (report->step == 3)
+    if (step == 3)
         assert_int_equal(ls_run_token_take(path_in("run"), &token, NULL), LS_OK);
 }
 
-static void start_removed(void *user, const struct ls_step_report *report)
+static void start_removed(struct job *job, int64_t step)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/start", path_in("run"));
-    if (report->step == 1)
+    if (step == 1)
         assert_int_equal(unlink(path), 0);
 }
 
@@ -699,18 +501,15 @@ CASE(test_an_earlier_start)
 static bool held_for_two;
 static int64_t held_from; /* the step: no checkpoint is on its way yet */
 
-static void let_go_after_5(void *user, const struct ls_step_report *report)
+static void let_go_after_5(struct job *job, int64_t step)
 {
-    const struct job *job = user;
-    if (report->step == held_from) {
-        pthread_mutex_lock(&gate);
-        holds = true;
+    if (step == held_from) {
+        gate_close();
     }
-    if (report->step == 5) {
+    if (step == 5) {
         sem_wait(&arrived);
         held_for_two = !job->saved[3];
-        holds = false;
-        pthread_mutex_unlock(&gate);
+        gate_open();
     }
 }
 
@@ -726,14 +525,14 @@ CASE(test_a_slow_disk)
     expect_run(&job, 1, "snapshot.every=1 train.save_every=3");
     assert_true(held_for_two);
     assert_true(job.saved[3] == 1 && job.saved[6] == 1);
-    assert_string_equal(job.said.text, "");
+    assert_string_equal(job.said.warnings, "");
 
     held_from = 1;
     start_over();
     expect_run(&often, 1, "snapshot.every=1 train.save_every=1");
-    const char *said = strstr(often.said.text, words);
+    const char *said = strstr(often.said.warnings, words);
     if (!said || strstr(said + 1, words) || !strstr(said, path_in("run")))
-        fail_msg("told: %s", often.said.text);
+        fail_msg("told: %s", often.said.warnings);
     assert_true(often.saved[6] == 1);
     assert_int_equal(newest_in(path_in("run")), STEPS);
 
@@ -743,11 +542,11 @@ CASE(test_a_slow_disk)
     expect_run(&alone, 1, "snapshot.every=3 train.save_every=3");
     assert_true(held_for_two);
     assert_true(alone.saved[3] == 1 && alone.saved[6] == 1);
-    assert_string_equal(alone.said.text, "");
+    assert_string_equal(alone.said.warnings, "");
 
     start_over(); /* the disk does not hang */
     expect_run(&honest, 1, "snapshot.every=1 train.save_every=3");
-    assert_string_equal(honest.said.text, "");
+    assert_string_equal(honest.said.warnings, "");
 }
 
 /* The hash that threads make beside the step, which moves the loss scale meanwhile, is the one that
@@ -799,7 +598,7 @@ CASE(test_not_what_was_hashed)
         if (disk) {
             expect_run(&job, 2, "parallel.tp=2 snapshot.every=1");
             assert_string_not_equal(job.hash[3], ""); /* computed again */
-            assert_non_null(strstr(job.said.text, "the newest snapshot is left out"));
+            assert_non_null(strstr(job.said.warnings, "the newest snapshot is left out"));
             continue;
         }
         char line[PATH_MAX + 64];
@@ -844,7 +643,7 @@ CASE(test_imported_weights_take_its_place)
         run_killed(2, "parallel.dp=2 numerics.precision=fp16 snapshot.every=1", kill_after_5));
     flipped_step = 0;
     assert_ok(run_once(&job, 1, keys, &error), error);
-    assert_non_null(strstr(job.said.text, "the newest snapshot is left out"));
+    assert_non_null(strstr(job.said.warnings, "the newest snapshot is left out"));
     for (int step = 1; step <= STEPS; step++)
         assert_string_equal(job.hash[step], whole.hash[step]);
 }
@@ -892,7 +691,7 @@ CASE(test_as_often_as_it_pays)
     start_over();
     machine_free = 1;
     expect_run(&job, 1, "snapshot.every=auto");
-    assert_non_null(strstr(job.said.text, "no snapshots are taken: they would take "));
+    assert_non_null(strstr(job.said.warnings, "no snapshots are taken: they would take "));
     assert_int_equal(newest_in(snapshots()), -1);
     machine_free = 0;
 }
@@ -900,5 +699,5 @@ CASE(test_as_often_as_it_pays)
 int main(void)
 {
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return suite_run(group_setup, scratch_teardown);
+    return suite_run(struck_setup, scratch_teardown);
 }

@@ -73,13 +73,6 @@ ssize_t __wrap_write(int file, const void *data, size_t bytes)
     return __real_write(file, data, bytes);
 }
 
-WRAPPED(fsync);
-int __wrap_fsync(int file)
-{
-    FAIL_BEFORE(path_of(file));
-    return 0; /* nothing here outlasts the machine */
-}
-
 WRAPPED(renameat2);
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
                      unsigned flags)
