@@ -147,7 +147,7 @@ static pid_t job_start(const char *before, const char *out, const char *keys)
 {
     char program[PATH_MAX], words[256];
     program_path(program, sizeof program);
-    snprintf(words, sizeof words, PACE "=1 %s", before);
+    snprintf(words, sizeof words, "export " PACE "=1; %s", before);
     setenv("LOCKSTEP", "/proc/self/exe", 1);
     pid_t launcher = launched_start(folder, words, out, keys);
     setenv("LOCKSTEP", program, 1);
