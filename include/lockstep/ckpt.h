@@ -1,6 +1,6 @@
 /* lockstep/ckpt.h - tensors in files: safetensors, and the checkpoints of a run.
  *
- *   struct ls_safetensors          a file mapped read-only and validated
+ *   struct ls_safetensors          an open file, its header validated
  *   struct ls_safetensors_writer   a file written in one pass
  *   struct ls_checkpoint_writer    RUN/checkpoints/step-%08d/, complete or absent
  *   struct ls_checkpoint           one of them, each byte verified before it is given away
@@ -15,6 +15,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/stored_file.h>
 #include <lockstep/comm.h>
 
 LS_C_BEGIN
@@ -31,18 +32,19 @@ struct ls_tensor_view {
     enum ls_dtype dtype;
     int dims;                          /* 0 for a scalar */
     int64_t shape[LS_TENSOR_DIMS_MAX]; /* row-major, slowest first */
-    const void *data; /* mapped; on a multiple of the element's size in any file written here, and
-                         in any whose header is padded as the format advises */
+    int64_t at;                        /* the byte of the file at which its data begin */
     size_t bytes;
 };
 
-/* Maps path and checks all of it but the tensors' values: header size, UTF-8, JSON without
+/* Opens path and checks all of it but the tensors' values: header size, UTF-8, JSON without
  * duplicate keys, dtypes, shapes of at most 8 dims, every tensor's size, no hole and no overlap
- * between tensors, the file's size. Pages are read when they are touched. */
+ * between tensors, the file's size. */
 struct ls_safetensors;
 int ls_safetensors_open(struct ls_safetensors **out, const char *path, struct ls_error *error);
-/* Unmaps: views of the file end here. file may be NULL. */
+/* Views of the file end here. file may be NULL. */
 void ls_safetensors_close(struct ls_safetensors *file);
+/* Where the values are read: bytes [view->at, view->at + view->bytes). */
+struct ls_stored_file *ls_safetensors_file(const struct ls_safetensors *file);
 size_t ls_safetensors_count(const struct ls_safetensors *file);
 /* Tensor i of the count, in the order of their data. */
 const struct ls_tensor_view *ls_safetensors_at(const struct ls_safetensors *file, size_t i);
@@ -269,8 +271,6 @@ int ls_checkpoint_take(struct ls_checkpoint *checkpoint, const struct ls_stored_
 /* Every piece of a part's tensors is verified, and no element missing. */
 int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
                          struct ls_error *error);
-/* A tensor that was read leaves the memory of the process; reading brings it back. */
-void ls_stored_tensor_forget(const struct ls_stored_tensor *tensor);
 
 /* Opens the newest checkpoint of a run whose manifest is whole and whose files have their sizes.
  * *out is NULL, with success, where the run has none. Each damaged one that is passed over is a

@@ -13,7 +13,8 @@
  * and LS_ECKPT for files that are missing or damaged; both name file, key or tensor and what was
  * expected.
  *
- * Weights pass through bounded buffers: files are mapped, and no tensor is ever whole in memory.
+ * Weights pass through bounded buffers: no tensor is ever whole in memory. A file that is cut or
+ * written to while it is read is an error.
  * Everything here is Local.
  */
 #ifndef LOCKSTEP_INTEROP_H
@@ -35,7 +36,7 @@ struct ls_model_source;
 /* Whether path is what another program wrote: a folder with config.json and without config.yaml, or
  * an llm.c model. */
 bool ls_model_is_foreign(const char *path);
-/* Reads the description and maps the weights; headers of all files are checked. Keys that are not
+/* Reads the description and opens the weights; headers of all files are checked. Keys that are not
  * known and change no result are warnings in log (NULL: none). */
 int ls_model_source_open(struct ls_model_source **out, const char *path, const struct ls_log *log,
                          struct ls_error *error);
@@ -53,14 +54,12 @@ int ls_model_source_check(struct ls_model_source *source, const struct ls_model_
                           const struct ls_numerics *numerics, struct ls_error *error);
 /* ls_param_fill with the source's values, once it was checked: elements [first, first + count) of
  * the part of the parameter that is held. values [count]. */
-void ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,
-                          struct ls_ops *ops, int64_t first, int64_t count, float *values);
+int ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,
+                         struct ls_ops *ops, int64_t first, int64_t count, float *values,
+                         struct ls_error *error);
 /* What was read and is no number (NaN) or infinite: a warning in log for each tensor that has such,
  * with the first of them. The values stay what they are. */
 void ls_model_source_tell(const struct ls_model_source *source, const struct ls_log *log);
-/* A parameter that was read, whose values lie in a mapped file, leaves the memory of the process;
- * reading brings it back. */
-void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param);
 /* Before ls_model_source_check: adapters of the model (struct ls_model_config's lora) have the
  * values of a folder of PEFT's; otherwise they are random, as ls_param_fill has them. A run that
  * has adapters itself is a source of the merged model: W + alpha / rank B A. */

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -272,28 +271,4 @@ bool ls_file_head(const char *path, char *text, size_t bytes)
     text[fread(text, 1, bytes - 1, file)] = '\0';
     fclose(file);
     return true;
-}
-
-int ls_file_map(const char *path, int code, struct ls_mapping *map, struct ls_error *error)
-{
-    int fd;
-    int64_t size;
-    *map = (struct ls_mapping){0};
-    int status = ls_file_open(path, 0, code, &fd, &size, error);
-    if (status)
-        return status;
-    void *bytes = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
-    if (bytes == MAP_FAILED)
-        status = ls_error_errno(error, errno, "%.300s: cannot be mapped", path);
-    else
-        *map = (struct ls_mapping){bytes, (size_t)size};
-    close(fd);
-    return status;
-}
-
-void ls_file_unmap(struct ls_mapping *map)
-{
-    if (map->bytes)
-        munmap((void *)map->bytes, map->count);
-    *map = (struct ls_mapping){0};
 }

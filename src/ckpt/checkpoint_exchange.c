@@ -12,23 +12,25 @@ enum { PORTION_BYTES = 16 << 20 };
 
 /* ---- a file from one rank to another --------------------------------------------------------- */
 
-/* A sender that cannot read sends zeros: the other one waits for as many bytes, and their digests
- * will differ. */
+/* A sender that cannot read sends what is in its room: the other one waits for as many bytes, and
+ * their digests will differ. */
 static int file_send(const char *path, const struct ckpt_move *move, struct ls_comm *comm,
                      struct ls_error *error)
 {
-    struct ls_mapping map;
-    int status = ls_file_map(path, LS_ECKPT, &map, error);
-    if (!status && map.count != (size_t)move->size)
-        status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %lld", path, map.count,
-                              (long long)move->size);
-    unsigned char *zeros = status ? calloc(1, PORTION_BYTES) : NULL;
-    int failed = status && !zeros ? LS_ENOMEM : LS_OK;
-    for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES)
-        failed = ls_send(comm, status ? zeros : map.bytes + at,
-                         ls_min(PORTION_BYTES, move->size - at), LS_U8, move->to, 0, error);
-    free(zeros);
-    ls_file_unmap(&map);
+    struct ls_stored_file *file;
+    unsigned char *room = calloc(1, PORTION_BYTES);
+    int status = ls_stored_file_open(&file, path, LS_ECKPT, error);
+    if (!status && ls_stored_file_bytes(file) != move->size)
+        status = ls_error_set(error, LS_ECKPT, "%s: %lld bytes long, expected %lld", path,
+                              (long long)ls_stored_file_bytes(file), (long long)move->size);
+    int failed = room ? LS_OK : ls_no_memory(error, "to send %s", path);
+    for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES) {
+        int64_t count = ls_min(PORTION_BYTES, move->size - at);
+        status = status ? status : ls_stored_file_read(file, at, count, room, error);
+        failed = ls_send(comm, room, count, LS_U8, move->to, 0, error);
+    }
+    free(room);
+    ls_stored_file_close(file);
     return failed ? failed : status;
 }
 

@@ -1,4 +1,4 @@
-/* Reads elements of a checkpoint's tensors out of the pieces that hold them. Files are mapped when
+/* Reads elements of a checkpoint's tensors out of the pieces that hold them. Files are opened when
  * they are first needed; a piece is compared with its digest before anything of it is given away.
  */
 #include "ckpt/format.h"
@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { PORTION_BYTES = 512 << 10 };
@@ -23,80 +21,96 @@ struct reading {
     void *user;
 };
 
-/* At most PORTION_BYTES. */
-static void portion_take(struct reading *reading, const unsigned char *from, size_t bytes)
+/* So many bytes are where they go to. */
+static void portion_told(struct reading *reading, size_t bytes)
 {
     int64_t count = (int64_t)(bytes / reading->element);
-    memcpy(reading->to, from, bytes);
     if (reading->arrived)
         reading->arrived(reading->user, reading->first, count, reading->to);
     reading->to += bytes;
     reading->first += count;
 }
 
-/* In portions, which reading (NULL: nobody) takes from the core's cache: reading a large piece
- * takes a while. ahead: the piece begins there; NULL: it is not there. */
-static int digest_of(const unsigned char *data, size_t bytes, struct read_ahead *ahead,
-                     struct reading *reading, char text[33], struct ls_error *error)
+/* Of a file's bytes from `at` on the next of a portion: *bytes becomes how many. ahead (NULL: not)
+ * may have them. */
+static int portion_read(struct ls_stored_file *file, int64_t at, size_t *bytes,
+                        struct read_ahead *ahead, char *to, struct ls_error *error)
 {
-    XXH3_state_t *state = XXH3_createState();
-    if (!state)
-        return ls_no_memory(error, "for a digest");
-    XXH3_128bits_reset(state);
-    for (size_t at = 0, portion; at < bytes; at += portion) {
-        const unsigned char *from = data + at;
-        portion = bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES;
-        if (ahead)
-            portion = (size_t)read_ahead_take(ahead, (int64_t)portion, &from);
-        XXH3_128bits_update(state, from, portion);
-        if (reading)
-            portion_take(reading, from, portion);
-        ls_progress_read(portion);
-    }
-    XXH128_hash_t hash = XXH3_128bits_digest(state);
-    ls_digest_hex(&(struct ls_digest){.high = hash.high64, .low = hash.low64}, text);
-    XXH3_freeState(state);
+    const unsigned char *there = NULL;
+    if (ahead)
+        *bytes = (size_t)read_ahead_take(ahead, (int64_t)*bytes, &there);
+    if (!there)
+        return ls_stored_file_read(file, at, (int64_t)*bytes, to, error);
+    memcpy(to, there, *bytes);
     return LS_OK;
 }
 
-/* By steps of what the system reads ahead at once, whatever the disk. */
-static void bytes_expect(const unsigned char *data, size_t bytes)
+/* Of a file's bytes from `at` on, which go to reading (NULL: nowhere) in portions: reading a large
+ * piece takes a while. ahead: begins with them; NULL: it does not have them. */
+static int digest_of(struct ls_stored_file *file, int64_t at, size_t bytes,
+                     struct read_ahead *ahead, struct reading *reading, char text[33],
+                     struct ls_error *error)
 {
-    enum { STEP_BYTES = 1 << 20 };
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t at = (uintptr_t)data / page * page, end = (uintptr_t)data + bytes;
-    for (; at < end; at += STEP_BYTES)
-        madvise((void *)at, ls_min(STEP_BYTES, end - at), MADV_WILLNEED);
+    XXH3_state_t *state = XXH3_createState();
+    char *room = reading ? NULL : malloc(ls_min(bytes, PORTION_BYTES) + 1);
+    int status = state && (reading || room) ? LS_OK : ls_no_memory(error, "for a digest");
+    if (!status)
+        XXH3_128bits_reset(state);
+    for (size_t done = 0, portion; done < bytes && !status; done += portion) {
+        char *to = reading ? reading->to : room;
+        portion = ls_min(bytes - done, PORTION_BYTES);
+        status = portion_read(file, at + (int64_t)done, &portion, ahead, to, error);
+        if (status)
+            break;
+        XXH3_128bits_update(state, to, portion);
+        if (reading)
+            portion_told(reading, portion);
+        ls_progress_read(portion);
+    }
+    if (!status) {
+        XXH128_hash_t hash = XXH3_128bits_digest(state);
+        ls_digest_hex(&(struct ls_digest){.high = hash.high64, .low = hash.low64}, text);
+    }
+    free(room);
+    XXH3_freeState(state);
+    return status;
+}
+
+/* The size and the digest of its header. */
+static int header_check(const struct ckpt_file *file, struct ls_stored_file *opened,
+                        struct ls_error *error)
+{
+    char digest[33];
+    uint64_t size = (uint64_t)ls_stored_file_bytes(opened);
+    if (size != file->size)
+        return ls_error_set(error, LS_ECKPT, "%s: %llu bytes long, expected %llu", file->path,
+                            (unsigned long long)size, (unsigned long long)file->size);
+    /* That alone: a page that is missed would bring megabytes behind it. */
+    ls_stored_file_expect(opened, 0, (int64_t)file->covered);
+    int status = digest_of(opened, 0, (size_t)file->covered, NULL, NULL, digest, error);
+    return status || !strcmp(digest, file->digest)
+               ? status
+               : ls_error_set(error, LS_ECKPT,
+                              "%s: the digest of its first %llu bytes is %s, expected %.40s: the "
+                              "file is damaged",
+                              file->path, (unsigned long long)file->covered, digest, file->digest);
 }
 
 int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
 {
-    char digest[33];
-    if (file->map)
-        return LS_OK;
-    struct ls_safetensors *map = NULL;
+    struct ls_stored_file *opened;
     uint64_t size;
+    if (file->tensors)
+        return LS_OK;
     int status = ckpt_file_size(file->path, &size, error);
-    status = status ? status : ckpt_map(&map, file->path, error);
-    if (!status && map->size != file->size)
-        status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %llu", file->path,
-                              map->size, (unsigned long long)file->size);
-    if (!status) /* alone: a page that is missed would bring megabytes behind it */
-        bytes_expect(map->bytes, (size_t)file->covered);
-    status =
-        status ? status : digest_of(map->bytes, (size_t)file->covered, NULL, NULL, digest, error);
-    if (!status && strcmp(digest, file->digest))
-        status = ls_error_set(error, LS_ECKPT,
-                              "%s: the digest of its first %llu bytes is %s, expected %.40s: the "
-                              "file is damaged",
-                              file->path, (unsigned long long)file->covered, digest, file->digest);
-    status = status ? status : ckpt_parse(map, file->path, error);
-    if (status) {
-        ls_safetensors_close(map);
+    status = status ? status : ls_stored_file_open(&opened, file->path, LS_ECKPT, error);
+    if (status)
         return status;
-    }
-    file->map = map;
-    return LS_OK;
+    status = header_check(file, opened, error);
+    if (!status)
+        return ckpt_parse(&file->tensors, opened, error);
+    ls_stored_file_close(opened);
+    return status;
 }
 
 /* reading: takes all of a piece that is not verified yet. */
@@ -106,12 +120,12 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
     struct ckpt_file *file = &opened->files[piece->file];
     const struct ls_tensor_view *view;
     char digest[33];
-    if (piece->data)
+    if (piece->at)
         return LS_OK;
     int status = ckpt_file_touch(file, error);
     if (status)
         return status;
-    status = ls_safetensors_require(file->map, tensor->fqn, tensor->dtype, tensor->dims,
+    status = ls_safetensors_require(file->tensors, tensor->fqn, tensor->dtype, tensor->dims,
                                     piece->shape, &view, error);
     if (status) {
         ls_error_prefix(error, "%s", file->path);
@@ -119,15 +133,15 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
     }
     bool is_ahead = reading && piece->ahead && read_ahead_begin(opened->ahead, piece->ahead);
     piece->ahead = 0;
-    status =
-        digest_of(view->data, view->bytes, is_ahead ? opened->ahead : NULL, reading, digest, error);
+    status = digest_of(file->tensors->file, view->at, view->bytes, is_ahead ? opened->ahead : NULL,
+                       reading, digest, error);
     if (!status && strcmp(digest, piece->digest))
         return ls_error_set(error, LS_ECKPT,
                             "%s: tensor %.200s: the digest is %s, expected %.40s: the file is "
                             "damaged",
                             file->path, tensor->fqn, digest, piece->digest);
-    if (!status && !is_ahead) /* else the map's bytes were not looked at */
-        piece->data = view->data;
+    if (!status && !is_ahead) /* else what the page cache has was not looked at */
+        piece->at = view->at;
     return status;
 }
 
@@ -197,32 +211,18 @@ void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, in
     }
 }
 
-/* Whether the system has it in memory, by its first, middle and last page. */
-static bool is_cached(const unsigned char *data, size_t bytes)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    bool cached = true;
-    for (size_t i = 0; i < 3 && cached; i++) {
-        uintptr_t at = ((uintptr_t)data + (bytes - 1) * i / 2) / page * page;
-        unsigned char there = 1;
-        cached = mincore((void *)at, 1, &there) || there & 1;
-    }
-    return cached;
-}
-
 /* Whether the piece is read past the page cache. */
 static bool piece_read_ahead(struct ckpt_opened *opened, const struct ckpt_file *file,
                              const struct ls_tensor_view *view, struct ckpt_piece *piece)
 {
-    const unsigned char *data = view->data;
-    int64_t offset = data - file->map->bytes;
-    if (view->bytes < READ_AHEAD_BYTES_MIN || !view->dtype_known ||
-        offset % (int64_t)ls_dtype_bytes(view->dtype) || is_cached(data, view->bytes))
+    int64_t bytes = (int64_t)view->bytes;
+    if (bytes < READ_AHEAD_BYTES_MIN || !view->dtype_known ||
+        view->at % (int64_t)ls_dtype_bytes(view->dtype) ||
+        ls_stored_file_cached(file->tensors->file, view->at, bytes))
         return false;
     opened->ahead = opened->ahead ? opened->ahead : read_ahead_new();
     if (opened->ahead)
-        piece->ahead =
-            read_ahead_add(opened->ahead, file->path, offset, (int64_t)view->bytes, data);
+        piece->ahead = read_ahead_add(opened->ahead, file->path, view->at, bytes);
     return piece->ahead != 0;
 }
 
@@ -233,9 +233,9 @@ static void piece_expect(struct ckpt_opened *opened, const struct ls_stored_tens
     struct ckpt_file *file = &opened->files[piece->file];
     if (ckpt_file_touch(file, NULL)) /* whoever reads it is told */
         return;
-    const struct ls_tensor_view *view = ls_safetensors_find(file->map, tensor->fqn);
+    const struct ls_tensor_view *view = ls_safetensors_find(file->tensors, tensor->fqn);
     if (view && !(alone && piece_read_ahead(opened, file, view, piece)))
-        bytes_expect(view->data, view->bytes);
+        ls_stored_file_expect(file->tensors->file, view->at, (int64_t)view->bytes);
 }
 
 void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
@@ -247,7 +247,7 @@ void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stor
         int64_t at, run = 1;
         struct ckpt_piece *piece = find(tensor, first, &from, &at, &run);
         run = ls_min(run, count);
-        if (piece && !piece->expected && !piece->data)
+        if (piece && !piece->expected && !piece->at)
             piece_expect(opened, tensor, piece, alone && run == piece_elements(tensor, piece));
         if (piece)
             piece->expected = true;
@@ -262,16 +262,19 @@ static int piece_take(struct ckpt_opened *opened, const struct ls_stored_tensor 
                       struct ls_error *error)
 {
     size_t bytes = (size_t)run * reading->element, portion;
-    bool streams = reading->to && !piece->data && run == piece_elements(tensor, piece);
+    bool streams = reading->to && !piece->at && run == piece_elements(tensor, piece);
     int status = piece_touch(opened, tensor, piece, streams ? reading : NULL, error);
     if (status || streams || !reading->to)
         return status;
-    const unsigned char *from = piece->data + (size_t)at * reading->element;
-    for (; bytes > 0; from += portion, bytes -= portion) {
+    struct ls_stored_file *file = opened->files[piece->file].tensors->file;
+    int64_t from = piece->at + at * (int64_t)reading->element;
+    for (; bytes > 0 && !status; from += (int64_t)portion, bytes -= portion) {
         portion = ls_min(bytes, PORTION_BYTES);
-        portion_take(reading, from, portion);
+        status = ls_stored_file_read(file, from, (int64_t)portion, reading->to, error);
+        if (!status)
+            portion_told(reading, portion);
     }
-    return LS_OK;
+    return status;
 }
 
 int ls_checkpoint_take(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
@@ -317,23 +320,9 @@ int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_pa
         for (int dim = 0; dim < list[i].dims; dim++)
             elements *= list[i].shape[dim];
         status = ls_checkpoint_read(checkpoint, &list[i], 0, elements, NULL, error);
-        ls_stored_tensor_forget(&list[i]);
         ls_meter("tensors", (int64_t)i + 1, (int64_t)count);
     }
     return status;
-}
-
-void ls_stored_tensor_forget(const struct ls_stored_tensor *tensor)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    for (size_t i = 0; i < tensor->count; i++) {
-        const struct ckpt_piece *piece = &tensor->pieces[i];
-        size_t bytes = ls_dtype_bytes(tensor->dtype) * (size_t)piece_elements(tensor, piece);
-        if (!piece->data)
-            continue;
-        uintptr_t begin = (uintptr_t)piece->data, first = begin / page * page;
-        madvise((void *)first, begin + bytes - first, MADV_DONTNEED); /* a hint */
-    }
 }
 
 size_t ls_checkpoint_tensors(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,

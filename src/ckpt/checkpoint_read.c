@@ -263,7 +263,7 @@ static int read_tensors(struct ckpt_opened *opened, int part, const char *path,
 }
 
 /* Of version 1: a file's header says which tensors it has, each in one piece. */
-static int map_tensors(struct ckpt_opened *opened, int part, struct ls_error *error)
+static int list_tensors(struct ckpt_opened *opened, int part, struct ls_error *error)
 {
     static const char *const names[CKPT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
     size_t f = 0;
@@ -274,13 +274,13 @@ static int map_tensors(struct ckpt_opened *opened, int part, struct ls_error *er
                             opened->checkpoint.directory, names[part]);
     struct ckpt_file *file = &opened->files[f];
     int status = ckpt_file_touch(file, error);
-    size_t count = status ? 0 : ls_safetensors_count(file->map);
+    size_t count = status ? 0 : ls_safetensors_count(file->tensors);
     struct ls_stored_tensor *list = calloc(count + 1, sizeof *list);
     opened->tensors[part] = list;
     if (!status && !list)
         status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its tensors", file->path);
     for (size_t i = 0; i < count && !status; i++) {
-        const struct ls_tensor_view *view = ls_safetensors_at(file->map, i);
+        const struct ls_tensor_view *view = ls_safetensors_at(file->tensors, i);
         struct ckpt_piece *piece = calloc(1, sizeof *piece);
         list[i] = (struct ls_stored_tensor){.name = view->name,
                                             .fqn = view->name,
@@ -294,7 +294,7 @@ static int map_tensors(struct ckpt_opened *opened, int part, struct ls_error *er
                                 file->path, view->name,
                                 piece ? "expected a dtype such as F32" : "no memory for it");
         memcpy(list[i].shape, view->shape, sizeof view->shape);
-        *piece = (struct ckpt_piece){.file = f, .data = view->data};
+        *piece = (struct ckpt_piece){.file = f, .at = view->at};
         memcpy(piece->shape, view->shape, sizeof view->shape);
     }
     qsort(list, opened->tensor_count[part], sizeof *list, by_name);
@@ -314,7 +314,7 @@ void ckpt_opened_free(struct ckpt_opened *opened)
         free(opened->tensors[part]);
     }
     for (size_t i = 0; i < opened->file_count; i++) {
-        ls_safetensors_close(opened->files[i].map);
+        ls_safetensors_close(opened->files[i].tensors);
         free(opened->files[i].path);
     }
     free(opened->files);
@@ -377,7 +377,7 @@ int ls_checkpoint_open_among(struct ls_checkpoint **out, const char *directory,
     int status = ckpt_describe(&opened, follow ? named : directory, folders, count, error);
     bool mapped = !status && opened->tensors[LS_CKPT_MODEL];
     for (int part = 0; !status && !mapped && part < CKPT_PARTS; part++)
-        status = map_tensors(opened, part, error);
+        status = list_tensors(opened, part, error);
     if (status) {
         ckpt_opened_free(opened);
         return status;

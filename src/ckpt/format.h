@@ -22,20 +22,15 @@ const struct ckpt_dtype *ckpt_dtype_named(const char *name);
 const struct ckpt_dtype *ckpt_dtype_of(enum ls_dtype dtype);
 
 struct ls_safetensors {
-    const unsigned char *bytes; /* the whole file */
-    size_t size;
-    bool mapped; /* bytes is ours to unmap */
+    struct ls_stored_file *file;
     json_t *header;
     size_t count;
     struct ls_tensor_view *views; /* by place in the file */
     struct ls_tensor_view **by_name;
 };
 
-/* Maps path without looking into it. */
-int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *error);
-/* Validates file->bytes and fills the rest; label names the file in errors. After a failure the
- * file is only good for closing. */
-int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *error);
+/* Validates an open file, which is *out's from here on, after a failure too. */
+int ckpt_parse(struct ls_safetensors **out, struct ls_stored_file *file, struct ls_error *error);
 
 /* Whether a tensor that was found (dtype_name NULL: none was) is what is required: LS_ECKPT. */
 int ckpt_expect(const char *name, const char *dtype_name, int dims, const int64_t *shape,
@@ -68,16 +63,16 @@ struct ckpt_file {
     uint64_t size;
     uint64_t covered; /* its first bytes, of which this is the digest */
     const char *digest;
-    struct ls_safetensors *map; /* NULL before it is touched */
+    struct ls_safetensors *tensors; /* NULL before it is touched */
 };
 /* Elements [offset, offset + shape) of a tensor. */
 struct ckpt_piece {
     int64_t offset[LS_TENSOR_DIMS_MAX], shape[LS_TENSOR_DIMS_MAX];
     size_t file;
-    const char *digest;        /* NULL: the file's is of all of it */
-    const unsigned char *data; /* NULL before it is verified */
-    bool expected;             /* the system reads it, or has it */
-    uint64_t ahead;            /* its number there (ckpt/read_ahead.h); 0: not there */
+    const char *digest; /* NULL: the file's is of all of it */
+    int64_t at;         /* the byte of the file where it begins; 0 before it is verified */
+    bool expected;      /* the system reads it, or has it */
+    uint64_t ahead;     /* its number there (ckpt/read_ahead.h); 0: not there */
 };
 /* What ls_checkpoint_open hands out, and what its strings live in. */
 struct ckpt_opened {
@@ -103,7 +98,7 @@ void ckpt_opened_free(struct ckpt_opened *opened);
 /* A file's size. LS_ECKPT if no regular file is there, which is damage; LS_EIO or LS_ENOMEM
  * if the system refuses to say. */
 int ckpt_file_size(const char *path, uint64_t *size, struct ls_error *error);
-/* Opens the file's map and compares it with its digest. */
+/* Opens the file and compares its header with its digest. */
 int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error);
 
 /* A read of *checkpoint failed: damage says how. Closes it and opens the next older one of its run,

@@ -19,7 +19,6 @@ enum {
 struct piece {
     const char *path;
     int64_t begin, end; /* in the file */
-    const unsigned char *mapped;
 };
 
 /* Piece n is in pieces[n % PIECES], block n in memory + n % BLOCKS * BLOCK_BYTES; a block is of one
@@ -145,13 +144,12 @@ void read_ahead_free(struct read_ahead *ahead)
 
 /* ---- who takes ------------------------------------------------------------------------------- */
 
-uint64_t read_ahead_add(struct read_ahead *ahead, const char *path, int64_t offset, int64_t bytes,
-                        const unsigned char *mapped)
+uint64_t read_ahead_add(struct read_ahead *ahead, const char *path, int64_t offset, int64_t bytes)
 {
     pthread_mutex_lock(&ahead->lock);
     uint64_t number = 0;
     if (!ahead->refused && ahead->added - ahead->taken < PIECES) {
-        ahead->pieces[ahead->added % PIECES] = (struct piece){path, offset, offset + bytes, mapped};
+        ahead->pieces[ahead->added % PIECES] = (struct piece){path, offset, offset + bytes};
         number = ++ahead->added;
         pthread_cond_broadcast(&ahead->changed);
     }
@@ -181,8 +179,7 @@ int64_t read_ahead_take(struct read_ahead *ahead, int64_t most, const unsigned c
     int64_t bytes = ls_min(ls_min(BLOCK_BYTES - in, piece->end - at), most);
     block_wait(ahead);
     uint64_t slot = ahead->emptied % BLOCKS;
-    *from = ahead->good[slot] ? ahead->memory + slot * BLOCK_BYTES + in
-                              : piece->mapped + (at - piece->begin);
+    *from = ahead->good[slot] ? ahead->memory + slot * BLOCK_BYTES + in : NULL;
     ahead->at = at + bytes;
     ahead->emptier = ahead->at == piece->end || in + bytes == BLOCK_BYTES;
     if (ahead->at == piece->end) {

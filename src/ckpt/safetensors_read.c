@@ -1,29 +1,11 @@
-/* Reads safetensors: the file is mapped, and every size and place in its header is checked. */
+/* Reads safetensors: every size and place in a file's header is checked. */
 #include "ckpt/format.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 #include <lockstep/base/words.h>
 
 #include <stdlib.h>
 #include <string.h>
-
-int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *error)
-{
-    struct ls_mapping map;
-    *out = NULL;
-    int status = ls_file_map(path, LS_EINVAL, &map, error);
-    if (status)
-        return status;
-    struct ls_safetensors *file = calloc(1, sizeof *file);
-    if (!file) {
-        ls_file_unmap(&map);
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
-    }
-    *file = (struct ls_safetensors){.bytes = map.bytes, .size = map.count, .mapped = true};
-    *out = file;
-    return LS_OK;
-}
 
 /* shape and its element count times bits, in bytes. */
 static int parse_shape(struct ls_tensor_view *view, const json_t *shape, unsigned bits,
@@ -56,10 +38,10 @@ static int parse_shape(struct ls_tensor_view *view, const json_t *shape, unsigne
     return LS_OK;
 }
 
-/* One "name": {"dtype", "shape", "data_offsets"} into view; data is the file's data section. */
+/* One "name": {"dtype", "shape", "data_offsets"} into view; the file's data begin at byte `data`.
+ */
 static int parse_tensor(struct ls_tensor_view *view, const char *name, const json_t *info,
-                        const unsigned char *data, size_t data_bytes, const char *label,
-                        struct ls_error *error)
+                        size_t data, size_t data_bytes, const char *label, struct ls_error *error)
 {
     *view = (struct ls_tensor_view){.name = name};
     const char *dtype_name = json_string_value(json_object_get(info, "dtype"));
@@ -94,17 +76,16 @@ static int parse_tensor(struct ls_tensor_view *view, const char *name, const jso
                             "%s: tensor %.200s ends at byte %lld of the data, and the file has "
                             "%zu: it is truncated or damaged",
                             label, name, end, data_bytes);
-    view->data = data + begin;
+    view->at = (int64_t)data + begin;
     return LS_OK;
 }
 
 static int compare_by_place(const void *a, const void *b)
 {
     const struct ls_tensor_view *x = a, *y = b;
-    const char *x_end = (const char *)x->data + x->bytes, *y_end = (const char *)y->data + y->bytes;
-    if (x->data != y->data)
-        return (const char *)x->data < (const char *)y->data ? -1 : 1;
-    return (x_end > y_end) - (x_end < y_end);
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 static int compare_by_name(const void *a, const void *b)
@@ -114,13 +95,13 @@ static int compare_by_name(const void *a, const void *b)
 }
 
 /* Every byte of the data belongs to one tensor. */
-static int check_cover(const struct ls_safetensors *file, const unsigned char *data,
-                       size_t data_bytes, const char *label, struct ls_error *error)
+static int check_cover(const struct ls_safetensors *file, size_t data, size_t data_bytes,
+                       const char *label, struct ls_error *error)
 {
     size_t end = 0;
     for (size_t i = 0; i < file->count; i++) {
         const struct ls_tensor_view *view = &file->views[i];
-        size_t begin = (size_t)((const unsigned char *)view->data - data);
+        size_t begin = (size_t)view->at - data;
         if (begin != end)
             return ls_error_set(error, LS_ECKPT,
                                 "%s: tensor %.200s begins at byte %zu of the data, expected %zu: "
@@ -156,53 +137,75 @@ static int check_metadata(const json_t *metadata, const char *label, struct ls_e
                                label, CKPT_METADATA_KEY, key ? key : "");
 }
 
-/* The JSON header, and where the data begins. */
-static int parse_header(struct ls_safetensors *file, size_t *data_offset, const char *label,
-                        struct ls_error *error)
+/* The length of the JSON header, which the file begins with. */
+static int header_length(struct ls_stored_file *from, size_t *length, struct ls_error *error)
 {
-    uint64_t length = 0;
-    if (file->size < CKPT_LENGTH_BYTES)
+    const char *label = ls_stored_file_name(from);
+    size_t size = (size_t)ls_stored_file_bytes(from);
+    unsigned char bytes[CKPT_LENGTH_BYTES];
+    uint64_t claimed = 0;
+    if (size < sizeof bytes)
         return ls_error_set(error, LS_ECKPT,
                             "%s: %zu bytes long, expected a safetensors file (8 bytes and a "
                             "header at least)",
-                            label, file->size);
+                            label, size);
+    int status = ls_stored_file_read(from, 0, sizeof bytes, bytes, error);
+    if (status)
+        return status;
     for (int i = CKPT_LENGTH_BYTES - 1; i >= 0; i--)
-        length = length << 8 | file->bytes[i];
-    if (length > CKPT_HEADER_BYTES_MAX)
+        claimed = claimed << 8 | bytes[i];
+    if (claimed > CKPT_HEADER_BYTES_MAX)
         return ls_error_set(error, LS_ECKPT,
                             "%s: the header claims %llu bytes, at most %d are allowed: this is no "
                             "safetensors file",
-                            label, (unsigned long long)length, CKPT_HEADER_BYTES_MAX);
-    if (length > file->size - CKPT_LENGTH_BYTES)
+                            label, (unsigned long long)claimed, CKPT_HEADER_BYTES_MAX);
+    if (claimed > size - sizeof bytes)
         return ls_error_set(error, LS_ECKPT,
                             "%s: the header claims %llu bytes, the file has %zu: it is truncated",
-                            label, (unsigned long long)length, file->size - CKPT_LENGTH_BYTES);
-    const char *text = (const char *)file->bytes + CKPT_LENGTH_BYTES;
-    if (length == 0 || text[0] != '{')
-        return ls_error_set(error, LS_ECKPT, "%s: the header does not start with {", label);
-    json_error_t where;
-    file->header = ls_json_load(text, (size_t)length, JSON_REJECT_DUPLICATES, &where);
-    if (!file->header)
-        return ls_error_set(error, LS_ECKPT, "%s: the header is not valid JSON: %s (byte %d)",
-                            label, where.text, where.position);
-    *data_offset = CKPT_LENGTH_BYTES + (size_t)length;
-    return check_metadata(json_object_get(file->header, CKPT_METADATA_KEY), label, error);
+                            label, (unsigned long long)claimed, size - sizeof bytes);
+    *length = (size_t)claimed;
+    return LS_OK;
 }
 
-int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *error)
+/* The JSON header, and where the data begin. */
+static int parse_header(struct ls_safetensors *file, size_t *data, struct ls_error *error)
 {
-    size_t data_offset;
-    int status = parse_header(file, &data_offset, label, error);
+    const char *label = ls_stored_file_name(file->file);
+    size_t length = 0;
+    int status = header_length(file->file, &length, error);
     if (status)
         return status;
-    const unsigned char *data = file->bytes + data_offset;
-    size_t data_bytes = file->size - data_offset;
+    char *text = malloc(length + 1);
+    if (!text)
+        return ls_no_memory(error, "for the header of %s", label);
+    json_error_t where;
+    status = ls_stored_file_read(file->file, CKPT_LENGTH_BYTES, (int64_t)length, text, error);
+    if (!status && (length == 0 || text[0] != '{'))
+        status = ls_error_set(error, LS_ECKPT, "%s: the header does not start with {", label);
+    if (!status)
+        file->header = ls_json_load(text, length, JSON_REJECT_DUPLICATES, &where);
+    if (!status && !file->header)
+        status = ls_error_set(error, LS_ECKPT, "%s: the header is not valid JSON: %s (byte %d)",
+                              label, where.text, where.position);
+    free(text);
+    *data = CKPT_LENGTH_BYTES + length;
+    return status ? status
+                  : check_metadata(json_object_get(file->header, CKPT_METADATA_KEY), label, error);
+}
+
+static int parse(struct ls_safetensors *file, struct ls_error *error)
+{
+    const char *label = ls_stored_file_name(file->file), *name;
+    size_t data;
+    int status = parse_header(file, &data, error);
+    if (status)
+        return status;
+    size_t data_bytes = (size_t)ls_stored_file_bytes(file->file) - data;
     size_t keys = json_object_size(file->header);
     file->views = calloc(keys + 1, sizeof *file->views);
     file->by_name = calloc(keys + 1, sizeof *file->by_name);
     if (!file->views || !file->by_name)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu tensors", label, keys);
-    const char *name;
     json_t *info;
     json_object_foreach(file->header, name, info)
     {
@@ -221,29 +224,46 @@ int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *
     return check_cover(file, data, data_bytes, label, error);
 }
 
+int ckpt_parse(struct ls_safetensors **out, struct ls_stored_file *from, struct ls_error *error)
+{
+    struct ls_safetensors *file = calloc(1, sizeof *file);
+    *out = NULL;
+    if (!file) {
+        int status = ls_no_memory(error, "to open %s", ls_stored_file_name(from));
+        ls_stored_file_close(from);
+        return status;
+    }
+    file->file = from;
+    int status = parse(file, error);
+    if (status)
+        ls_safetensors_close(file);
+    else
+        *out = file;
+    return status;
+}
+
 int ls_safetensors_open(struct ls_safetensors **out, const char *path, struct ls_error *error)
 {
-    int status = ckpt_map(out, path, error);
-    if (status)
-        return status;
-    status = ckpt_parse(*out, path, error);
-    if (status) {
-        ls_safetensors_close(*out);
-        *out = NULL;
-    }
-    return status;
+    struct ls_stored_file *file;
+    *out = NULL;
+    int status = ls_stored_file_open(&file, path, LS_ECKPT, error);
+    return status ? status : ckpt_parse(out, file, error);
 }
 
 void ls_safetensors_close(struct ls_safetensors *file)
 {
     if (!file)
         return;
-    if (file->mapped)
-        ls_file_unmap(&(struct ls_mapping){file->bytes, file->size});
+    ls_stored_file_close(file->file);
     json_decref(file->header);
     free(file->views);
     free(file->by_name);
     free(file);
+}
+
+struct ls_stored_file *ls_safetensors_file(const struct ls_safetensors *file)
+{
+    return file->file;
 }
 
 size_t ls_safetensors_count(const struct ls_safetensors *file)

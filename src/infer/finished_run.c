@@ -177,8 +177,6 @@ static int parameters_load(void *user, struct ls_checkpoint *checkpoint, struct 
             }
         if (!status)
             status = held_weights_end(&f->place.weights, &f->ops, &f->place.params.list[i], error);
-        if (tensor)
-            ls_stored_tensor_forget(tensor);
         parameter_told(f, i);
     }
     free(portion);
@@ -197,13 +195,14 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
     for (int i = 0; i < f->place.params.count && !status; i++) {
         const struct ls_param *param = &f->place.params.list[i];
         int64_t elements = param->rows * param->cols;
-        for (int64_t at = 0; at < elements; at += PIECE) {
+        for (int64_t at = 0; at < elements && !status; at += PIECE) {
             int64_t count = ls_min(PIECE, elements - at);
-            ls_model_source_fill(source, param, &f->ops, at, count, piece);
-            held_weights_set(&f->place.weights, &f->ops, param, at, count, piece);
+            status = ls_model_source_fill(source, param, &f->ops, at, count, piece, error);
+            if (!status)
+                held_weights_set(&f->place.weights, &f->ops, param, at, count, piece);
         }
-        status = held_weights_end(&f->place.weights, &f->ops, param, error);
-        ls_model_source_forget(source, param);
+        if (!status)
+            status = held_weights_end(&f->place.weights, &f->ops, param, error);
         parameter_told(f, i);
     }
     free(piece);
@@ -226,7 +225,7 @@ static int foreign_load(struct ls_finished *f, const char *path, const struct ls
     if (!status)
         ls_model_source_tell(source, log);
     ls_model_source_close(source);
-    return status;
+    return ls_comm_agree(world, status, error); /* a file may change between two ranks' reads */
 }
 
 static int checkpoint_load(struct ls_finished *f, const char *path, const char *which,

@@ -10,6 +10,7 @@
  * A nested absmax is map[code] * nested_absmax + offset, each rounded to float32. */
 #include "interop/bitsandbytes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define STATE "quant_state.bitsandbytes__"
@@ -86,19 +87,28 @@ static int refuse(const struct finding *f, const char *word, const char *what)
                         f->codes->name, *word ? "." : "", word, what);
 }
 
-/* The data of a companion with so many elements; NULL with the error. */
-static const void *companion(const struct finding *f, const char *word, enum ls_dtype dtype,
-                             int64_t count)
+/* Where a companion with so many elements begins; 0 with the error. */
+static int64_t companion(const struct finding *f, const char *word, enum ls_dtype dtype,
+                         int64_t count)
 {
     char name[LS_PARAM_NAME_MAX + 128], what[96];
     snprintf(name, sizeof name, "%s.%s", f->codes->name, word);
     const struct ls_tensor_view *view = ls_safetensors_find(f->file, name);
     if (view && view->dtype_known && view->dtype == dtype &&
         view->bytes == (size_t)count * ls_dtype_bytes(dtype))
-        return view->data;
+        return view->at;
     snprintf(what, sizeof what, "expected %s [%ld]", ls_dtype_name(dtype), (long)count);
     refuse(f, word, view ? what : "is missing");
-    return NULL;
+    return 0;
+}
+
+/* The values of a companion of so many float32. */
+static int floats_read(const struct finding *f, const char *word, int64_t count, float *values)
+{
+    int64_t at = companion(f, word, LS_F32, count);
+    return at ? ls_stored_file_read(ls_safetensors_file(f->file), at,
+                                    count * (int64_t)sizeof *values, values, f->error)
+              : LS_ECKPT;
 }
 
 static int64_t number_of(const json_t *state, const char *key)
@@ -117,9 +127,7 @@ static int nested_find(const struct finding *f, const json_t *state, int64_t blo
     if (out->absmax)
         out->nested_absmax =
             companion(f, "nested_absmax", LS_F32, ls_ceil_div(blocks, out->nested_block));
-    if (out->nested_absmax)
-        out->nested_map = companion(f, "nested_quant_map", LS_F32, 256);
-    return out->nested_map ? LS_OK : LS_ECKPT;
+    return out->nested_absmax ? floats_read(f, "nested_quant_map", 256, out->nested_map) : LS_ECKPT;
 }
 
 /* Where its absmax are, by what the state says. */
@@ -137,10 +145,11 @@ static int state_read(const struct finding *f, const json_t *state, const int64_
     if (json_array_size(size) != 2 || json_integer_value(json_array_get(size, 0)) != shape[0] ||
         json_integer_value(json_array_get(size, 1)) != shape[1])
         return refuse(f, STATE "nf4", what);
-    const void *map = companion(f, "quant_map", LS_F32, 16);
-    if (!map)
-        return LS_ECKPT;
-    if (memcmp(map, ls_nf4_map(), 16 * sizeof(float)) != 0)
+    float map[16];
+    int status = floats_read(f, "quant_map", 16, map);
+    if (status)
+        return status;
+    if (memcmp(map, ls_nf4_map(), sizeof map) != 0)
         return refuse(f, "quant_map", "another map than NF4's");
     if (json_object_get(state, "nested_blocksize"))
         return nested_find(f, state, blocks, out);
@@ -166,7 +175,7 @@ int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *cod
     const struct finding f = {file, codes, path, shape[0] * shape[1], error};
     char name[LS_PARAM_NAME_MAX + 128];
     json_t *state = NULL;
-    *out = (struct nf4_view){.codes = codes->data};
+    *out = (struct nf4_view){.codes = codes->at};
     const struct ls_tensor_view *text = state_find(file, codes->name);
     if (!text)
         return refuse(&f, "",
@@ -174,8 +183,19 @@ int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *cod
                       "BF16, F16 or NF4 of bitsandbytes");
     if ((int64_t)codes->bytes != ls_ceil_div(f.count, 2))
         return refuse(&f, "", "it has another number of bytes than half the matrix's values");
+    enum { STATE_BYTES_MAX = 64 << 10 };
+    char *json = malloc(STATE_BYTES_MAX);
+    if (!json)
+        return ls_no_memory(error, "to read %.300s", path);
     snprintf(name, sizeof name, "%.60s: %.100s", path, text->name);
-    int status = ls_json_parse(name, text->data, text->bytes, LS_ECKPT, &state, error);
+    int status = text->bytes <= STATE_BYTES_MAX
+                     ? ls_stored_file_read(ls_safetensors_file(file), text->at,
+                                           (int64_t)text->bytes, json, error)
+                     : ls_error_set(error, LS_ECKPT, "%s: %zu bytes of JSON, expected at most %d",
+                                    name, text->bytes, STATE_BYTES_MAX);
+    if (!status)
+        status = ls_json_parse(name, json, text->bytes, LS_ECKPT, &state, error);
+    free(json);
     if (!status)
         status = state_read(&f, state, shape, out);
     json_decref(state);
@@ -184,31 +204,48 @@ int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *cod
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static float float_at(const void *values, int64_t i)
-{
-    float value; /* a file need not be aligned */
-    memcpy(&value, (const char *)values + (size_t)i * sizeof value, sizeof value);
-    return value;
-}
+enum { TOGETHER = 128 }; /* blocks that are read at once */
 
-static float absmax_at(const struct nf4_view *view, int64_t block)
+/* absmax[count] of blocks from `block` on, at most TOGETHER. */
+static int absmax_read(struct ls_stored_file *file, const struct nf4_view *view, int64_t block,
+                       int64_t count, float *absmax, struct ls_error *error)
 {
+    unsigned char codes[TOGETHER];
+    float nested[TOGETHER];
     if (!view->nested_block)
-        return float_at(view->absmax, block);
-    int code = ((const unsigned char *)view->absmax)[block];
-    float scaled = float_at(view->nested_map, code) *
-                   float_at(view->nested_absmax, block / view->nested_block);
-    return scaled + view->offset;
+        return ls_stored_file_read(file, view->absmax + 4 * block, 4 * count, absmax, error);
+    int64_t first = block / view->nested_block;
+    int64_t last = (block + count - 1) / view->nested_block;
+    int status = ls_stored_file_read(file, view->absmax + block, count, codes, error);
+    if (!status)
+        status = ls_stored_file_read(file, view->nested_absmax + 4 * first, 4 * (last - first + 1),
+                                     nested, error);
+    for (int64_t i = 0; i < count && !status; i++) {
+        float scaled =
+            view->nested_map[codes[i]] * nested[(block + i) / view->nested_block - first];
+        absmax[i] = scaled + view->offset;
+    }
+    return status;
 }
 
-void bnb_read(const struct nf4_view *view, int64_t first, int64_t count, float *values)
+int bnb_read(struct ls_stored_file *file, const struct nf4_view *view, int64_t first, int64_t count,
+             float *values, struct ls_error *error)
 {
     const float *map = ls_nf4_map();
-    const unsigned char *codes = view->codes;
-    for (int64_t at = first, end = first + count; at < end;) {
-        int64_t stop = ls_min((at / LS_BLOCK_VALUES + 1) * LS_BLOCK_VALUES, end);
-        float absmax = absmax_at(view, at / LS_BLOCK_VALUES);
-        for (; at < stop; at++)
-            values[at - first] = map[codes[at / 2] >> (at % 2 ? 0 : 4) & 15] * absmax;
+    unsigned char codes[TOGETHER * LS_BLOCK_VALUES / 2];
+    float absmax[TOGETHER];
+    int status = LS_OK;
+    for (int64_t at = first, end = first + count; at < end && !status;) {
+        int64_t block = at / LS_BLOCK_VALUES, begin = at / 2;
+        int64_t stop = ls_min((block + TOGETHER) * LS_BLOCK_VALUES, end);
+        status = absmax_read(file, view, block, ls_ceil_div(stop, LS_BLOCK_VALUES) - block, absmax,
+                             error);
+        if (!status)
+            status = ls_stored_file_read(file, view->codes + begin, ls_ceil_div(stop, 2) - begin,
+                                         codes, error);
+        for (; at < stop && !status; at++)
+            values[at - first] = map[codes[at / 2 - begin] >> (at % 2 ? 0 : 4) & 15] *
+                                 absmax[at / LS_BLOCK_VALUES - block];
     }
+    return status;
 }

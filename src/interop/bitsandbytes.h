@@ -17,6 +17,7 @@ int bnb_find(const struct ls_safetensors *file, const struct ls_tensor_view *cod
              const char *path, const int64_t shape[2], struct nf4_view *out,
              struct ls_error *error);
 /* Its values [first, first + count), row-major. */
-void bnb_read(const struct nf4_view *view, int64_t first, int64_t count, float *values);
+int bnb_read(struct ls_stored_file *file, const struct nf4_view *view, int64_t first, int64_t count,
+             float *values, struct ls_error *error);
 
 #endif

@@ -130,47 +130,53 @@ static int64_t row_here(const struct out_tensor *tensor, int64_t r)
 }
 
 /* Rows [row, row + rows) of the tensor: those of its parts, one below the other. */
-static void rows_read(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
-                      int64_t rows, float *values)
+static int rows_read(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
+                     int64_t rows, float *values, struct ls_error *error)
 {
     int64_t cols = tensor->cols, first = 0;
-    for (int p = 0; p < tensor->parts; p++) {
+    int status = LS_OK;
+    for (int p = 0; p < tensor->parts && !status; p++) {
         const struct ls_param *param = tensor->part[p];
         int64_t begin = ls_max(row, first), end = ls_min(row + rows, first + part_rows(param));
         float *place = values + (begin - row) * cols;
         if (begin < end && !tensor->head_rows)
-            ls_model_source_fill(ex->source, param, &ex->ops, (begin - first) * cols,
-                                 (end - begin) * cols, place);
-        for (int64_t r = begin; r < end && tensor->head_rows; r++)
-            ls_model_source_fill(ex->source, param, &ex->ops, row_here(tensor, r - first) * cols,
-                                 cols, values + (r - row) * cols);
+            status = ls_model_source_fill(ex->source, param, &ex->ops, (begin - first) * cols,
+                                          (end - begin) * cols, place, error);
+        for (int64_t r = begin; r < end && tensor->head_rows && !status; r++)
+            status = ls_model_source_fill(ex->source, param, &ex->ops,
+                                          row_here(tensor, r - first) * cols, cols,
+                                          values + (r - row) * cols, error);
         first += part_rows(param);
     }
     int64_t padding = ls_min(row + rows - first, rows);
     if (padding > 0)
         memset(values + (rows - padding) * cols, 0, (size_t)(padding * cols) * sizeof *values);
+    return status;
 }
 
 /* Rows of a tensor that is stored by our columns. */
-static void columns_read(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
-                         int64_t rows, float *values)
+static int columns_read(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
+                        int64_t rows, float *values, struct ls_error *error)
 {
     int64_t first = 0;
+    int status = LS_OK;
     for (int p = 0; p < tensor->parts; p++) {
         struct ls_param part = *tensor->part[p]; /* those columns of it */
         int64_t ours = part_rows(&part);
         int64_t step = ls_max(ls_min(ours, ex->block / rows), 1);
         part.first_col = row;
         part.cols = rows;
-        for (int64_t at = 0; at < ours; at += step) {
+        for (int64_t at = 0; at < ours && !status; at += step) {
             int64_t count = ls_min(step, ours - at);
-            ls_model_source_fill(ex->source, &part, &ex->ops, at * rows, count * rows, ex->piece);
+            status = ls_model_source_fill(ex->source, &part, &ex->ops, at * rows, count * rows,
+                                          ex->piece, error);
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t i = 0; i < count; i++)
                     values[r * tensor->cols + first + at + i] = ex->piece[i * rows + r];
         }
         first += ours;
     }
+    return status;
 }
 
 /* values [rows, cols] of the tensor as the file has them. */
@@ -197,10 +203,10 @@ static int block_make(struct exporting *ex, const struct out_tensor *tensor, int
 {
     void *out = pump_take(&ex->pump);
     float *values = tensor->dtype == LS_F32 ? out : ex->values;
-    if (tensor->transposed)
-        columns_read(ex, tensor, row, rows, values);
-    else
-        rows_read(ex, tensor, row, rows, values);
+    int status = tensor->transposed ? columns_read(ex, tensor, row, rows, values, error)
+                                    : rows_read(ex, tensor, row, rows, values, error);
+    if (status)
+        return status;
     for (int64_t i = 0; i < rows * tensor->cols && tensor->added != 0; i++)
         values[i] += tensor->added;
     return tensor->dtype == LS_F32 ? LS_OK
@@ -221,8 +227,6 @@ int out_write(struct exporting *ex, const struct out_tensor *tensor, pump_write 
             status = pump_put(&ex->pump, put, user, (size_t)(rows * bytes), error);
         ls_progress();
     }
-    for (int p = 0; p < tensor->parts; p++)
-        ls_model_source_forget(ex->source, tensor->part[p]);
     ex->report.tensors++;
     ex->report.bytes += out_bytes(tensor);
     ls_meter("tensors", ex->report.tensors, ex->count);

@@ -201,7 +201,7 @@ static int nf4_locate(const struct ls_model_source *source, const struct shard *
 {
     char path[PATH_MAX];
     const int64_t shape[2] = {there->rows, there->cols};
-    *out = (struct source_view){.data = view->data,
+    *out = (struct source_view){.file = ls_safetensors_file(shard->file),
                                 .dtype = LS_U8,
                                 .rows = there->rows,
                                 .cols = there->cols,
@@ -251,7 +251,8 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
     int status = tensor_check(source, shard, view, there.name, matrix ? 2 : 1, shape, error);
     if (status)
         return status;
-    *out = (struct source_view){.data = view->data,
+    *out = (struct source_view){.file = ls_safetensors_file(shard->file),
+                                .at = view->at,
                                 .dtype = view->dtype,
                                 .rows = there.rows,
                                 .cols = there.cols,
@@ -262,16 +263,41 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
+/* Whether both have the same bytes. */
+static int tensors_compare(const struct shard *shards[2], const struct ls_tensor_view *views[2],
+                           bool *same, struct ls_error *error)
+{
+    enum { PIECE = 256 << 10 };
+    char *pieces = malloc(2 * (size_t)PIECE);
+    int status = pieces ? LS_OK : ls_no_memory(error, "to compare %s", views[0]->name);
+    *same = views[0]->bytes == views[1]->bytes;
+    for (int64_t at = 0, all = (int64_t)views[0]->bytes; at < all && *same && !status;
+         at += PIECE) {
+        int64_t count = ls_min(PIECE, all - at);
+        for (int i = 0; i < 2 && !status; i++)
+            status = ls_stored_file_read(ls_safetensors_file(shards[i]->file), views[i]->at + at,
+                                         count, pieces + (ptrdiff_t)i * PIECE, error);
+        *same = !status && !memcmp(pieces, pieces + PIECE, (size_t)count);
+    }
+    free(pieces);
+    return status;
+}
+
 static int head_check(const struct ls_model_source *source, const char *table,
                       struct ls_error *error)
 {
-    const struct shard *head_shard, *table_shard;
-    const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &head_shard);
-    const struct ls_tensor_view *rows = tensor_find(source->data, table, &table_shard);
-    if (!head || !rows ||
-        (head->bytes == rows->bytes && !strcmp(head->dtype_name, rows->dtype_name) &&
-         !memcmp(head->data, rows->data, rows->bytes)))
+    const struct shard *shards[2];
+    const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &shards[0]);
+    const struct ls_tensor_view *rows = tensor_find(source->data, table, &shards[1]);
+    bool same = false;
+    int status = LS_OK;
+    if (!head || !rows)
         return LS_OK;
+    const struct ls_tensor_view *views[] = {head, rows};
+    if (!strcmp(head->dtype_name, rows->dtype_name))
+        status = tensors_compare(shards, views, &same, error);
+    if (status || same)
+        return status;
     return ls_error_set(error, LS_ECKPT,
                         "%.300s: %s is not %.100s, and config.json ties the two: "
                         "tie_word_embeddings should be false, or the file is another model's",

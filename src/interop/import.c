@@ -59,21 +59,23 @@ static double weight_of(const struct importing *im, int m)
 
 /* Elements [at, at + count) of a parameter, of the source or the mean of several; `values` and the
  * sums have room for them. */
-static void piece_fill(struct importing *im, const struct ls_param *param, int64_t at,
-                       int64_t count, float *values)
+static int piece_fill(struct importing *im, const struct ls_param *param, int64_t at, int64_t count,
+                      float *values, struct ls_error *error)
 {
     double all = 0, *sums = im->sums;
+    int status = LS_OK;
     for (int64_t i = 0; i < count && sums; i++)
         sums[i] = 0;
-    for (int m = 0; m < im->count; m++) {
+    for (int m = 0; m < im->count && !status; m++) {
         double weight = weight_of(im, m);
-        ls_model_source_fill(im->sources[m], param, &im->ops, at, count, values);
+        status = ls_model_source_fill(im->sources[m], param, &im->ops, at, count, values, error);
         for (int64_t i = 0; i < count && sums; i++)
             sums[i] = fma(weight, values[i], sums[i]);
         all += weight;
     }
     for (int64_t i = 0; i < count && sums; i++)
         values[i] = (float)(sums[i] / all);
+    return status;
 }
 
 static int tensor_write(struct importing *im, struct ls_safetensors_writer *writer,
@@ -87,13 +89,12 @@ static int tensor_write(struct importing *im, struct ls_safetensors_writer *writ
     for (int64_t at = 0; at < elements && !status; at += step) {
         int64_t count = ls_min(step, elements - at);
         float *piece = pump_take(&im->pump);
-        piece_fill(im, param, at, count, piece);
-        status =
-            pump_put(&im->pump, pump_safetensors, writer, (size_t)count * sizeof *piece, error);
+        status = piece_fill(im, param, at, count, piece, error);
+        if (!status)
+            status =
+                pump_put(&im->pump, pump_safetensors, writer, (size_t)count * sizeof *piece, error);
         ls_progress();
     }
-    for (int m = 0; m < im->count; m++)
-        ls_model_source_forget(im->sources[m], param);
     return status;
 }
 

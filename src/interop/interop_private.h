@@ -58,23 +58,23 @@ void interop_rope_export(const struct ls_config *config, json_t *description);
 /* ---- where a source's values lie ------------------------------------------------------------- */
 
 /* A matrix in NF4 (bitsandbytes.h): two codes a byte, and the absmax of each 64 values, in float32
- * or, if nested_block is not 0, nested. Of a mapped file, so not aligned. */
+ * or, if nested_block is not 0, nested. Bytes of a file at which they begin. */
 struct nf4_view {
-    const void *codes, *absmax, *nested_absmax, *nested_map;
-    int64_t nested_block;
-    float offset;
+    int64_t codes, absmax, nested_absmax, nested_block;
+    float nested_map[256], offset;
 };
 
 /* A parameter of the whole model is rows [first, ...) of a matrix [rows, cols] in a file, stored as
  * [cols, rows] if transposed. A vector's elements are rows, of one column. */
 struct source_view {
-    const void *data; /* or, of a run's checkpoint, what was verified: */
+    struct ls_stored_file *file; /* from byte `at` on; or, of a run's checkpoint, what is stored: */
+    int64_t at;
     struct ls_checkpoint *checkpoint;
     const struct ls_stored_tensor *stored;
     enum ls_dtype dtype;
     int64_t rows, cols, first;
     bool transposed;
-    struct nf4_view nf4; /* instead of data; codes NULL: it is not in NF4 */
+    struct nf4_view nf4; /* instead of `at`; codes 0: it is not in NF4 */
 };
 
 enum { SOURCE_UNFINITE_MAX = 8 };
@@ -142,7 +142,7 @@ void interop_files_tell(const char *folder, const struct ls_log *log);
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error);
 /* Values of the part of a parameter, from a view of the whole one. */
-void interop_fill(const struct source_view *view, const struct ls_param *param, struct ls_ops *ops,
-                  int64_t first, int64_t count, float *values);
+int interop_fill(const struct source_view *view, const struct ls_param *param, struct ls_ops *ops,
+                 int64_t first, int64_t count, float *values, struct ls_error *error);
 
 #endif

@@ -24,7 +24,7 @@ const struct llmc_array llmc_arrays[LLMC_ARRAYS] = {
 };
 
 struct llmc {
-    struct ls_mapping map;
+    struct ls_stored_file *file;
     int32_t header[LLMC_HEADER_INTS];
     json_t *description; /* as config.json would be */
 };
@@ -45,7 +45,7 @@ int64_t llmc_elements(const struct llmc_array *array, const int32_t *header)
 static void llmc_close(struct ls_model_source *source)
 {
     struct llmc *l = source->data;
-    ls_file_unmap(&l->map);
+    ls_stored_file_close(l->file);
     json_decref(l->description);
 }
 
@@ -61,22 +61,24 @@ static int refuse(const struct ls_model_source *source, struct ls_error *error)
                         source->path, what);
 }
 
-static int file_map(struct ls_model_source *source, struct ls_error *error)
+static int file_open(struct ls_model_source *source, struct ls_error *error)
 {
     struct llmc *l = source->data;
-    int status = ls_file_map(source->path, LS_ECKPT, &l->map, error);
+    const int64_t bytes = sizeof l->header;
+    int status = ls_stored_file_open(&l->file, source->path, LS_ECKPT, error);
     if (status)
         return status;
-    size_t there = l->map.count < sizeof l->header ? l->map.count : sizeof l->header;
-    memcpy(l->header, l->map.bytes, there);
+    int64_t there = ls_min(ls_stored_file_bytes(l->file), bytes);
+    status = ls_stored_file_read(l->file, 0, there, l->header, error);
+    if (status)
+        return status;
     if (l->header[0] != LLMC_MAGIC)
         return refuse(source, error);
-    if (there < sizeof l->header)
-        return ls_error_set(error, LS_ECKPT,
-                            "%.300s: %zu bytes long: the header of an llm.c model has %zu: it is "
-                            "cut",
-                            source->path, there, sizeof l->header);
-    return LS_OK;
+    return there == bytes ? LS_OK
+                          : ls_error_set(error, LS_ECKPT,
+                                         "%.300s: %lld bytes long: the header of an llm.c model "
+                                         "has %lld: it is cut",
+                                         source->path, (long long)there, (long long)bytes);
 }
 
 static int header_check(struct ls_model_source *source, struct ls_error *error)
@@ -110,16 +112,17 @@ static int size_check(const struct ls_model_source *source, struct ls_error *err
             return ls_error_set(error, LS_ECKPT, "%.300s: its header says more than 2^64 bytes",
                                 source->path);
     }
-    return expected == l->map.count
+    size_t found = (size_t)ls_stored_file_bytes(l->file);
+    return expected == found
                ? LS_OK
                : ls_error_set(error, LS_ECKPT, "%.300s: %zu bytes long, its header says %zu",
-                              source->path, l->map.count, expected);
+                              source->path, found, expected);
 }
 
 static int llmc_open(struct ls_model_source *source, struct ls_error *error)
 {
     struct llmc *l = source->data;
-    int status = file_map(source, error);
+    int status = file_open(source, error);
     if (!status)
         status = header_check(source, error);
     if (!status)
@@ -172,8 +175,9 @@ static int llmc_locate(const struct ls_model_source *source, const struct ls_par
     for (const struct llmc_array *before = llmc_arrays; before < array; before++)
         offset += llmc_elements(before, l->header) * (before->layers ? source->model.layers : 1);
     offset += ls_max(layer, 0) * llmc_elements(array, l->header);
-    *out = (struct source_view){.data = l->map.bytes + sizeof l->header +
-                                        (size_t)offset * ls_dtype_bytes(source->dtype),
+    offset *= (int64_t)ls_dtype_bytes(source->dtype);
+    *out = (struct source_view){.file = l->file,
+                                .at = (int64_t)sizeof l->header + offset,
                                 .dtype = source->dtype,
                                 .rows = rows_of(array, l->header),
                                 .cols = there.cols,

@@ -9,9 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -240,43 +238,27 @@ void ls_model_source_tell(const struct ls_model_source *source, const struct ls_
                source->path);
 }
 
-void ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,
-                          struct ls_ops *ops, int64_t first, int64_t count, float *values)
+int ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,
+                         struct ls_ops *ops, int64_t first, int64_t count, float *values,
+                         struct ls_error *error)
 {
     struct source_view view;
-    struct ls_error unheard;
     const struct ls_param *whole = ls_params_find(&source->params, param->name);
     LS_ASSERT(whole);
     if (!is_somewhere(source, whole)) {
         ls_param_fill(param, source->model.seed, ops, first, count, values);
-        return;
+        return LS_OK;
     }
-    LS_ASSERT(locate(source, whole, &view, &unheard) == LS_OK);
-    interop_fill(&view, param, ops, first, count, values);
+    int status = locate(source, whole, &view, error);
+    status = status ? status : interop_fill(&view, param, ops, first, count, values, error);
+    if (status)
+        return status;
     if (source->kind->merge && !source->apart && !param->adapts)
         source->kind->merge(source, param, ops, first, count, values);
     values_check(source, param, ops, first, count, values);
     if (view.nf4.codes && param->blocks == LS_BLOCKS_NF4 && !ops->idle)
         blocks_check(source, param, count, values);
-}
-
-void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param)
-{
-    struct source_view view;
-    struct ls_error unheard;
-    const struct ls_param *whole = ls_params_find(&source->params, param->name);
-    if (!whole || !is_somewhere(source, whole))
-        return;
-    LS_ASSERT(locate(source, whole, &view, &unheard) == LS_OK);
-    if (view.stored) {
-        ls_stored_tensor_forget(view.stored);
-        return;
-    }
-    uintptr_t begin = (uintptr_t)view.data, page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    size_t values = (size_t)(view.rows * view.cols);
-    size_t bytes = view.nf4.codes ? values / 2 : values * ls_dtype_bytes(view.dtype);
-    uintptr_t first = begin / page * page;
-    madvise((void *)first, begin + bytes - first, MADV_DONTNEED); /* a hint */
+    return LS_OK;
 }
 
 /* ---- its configuration ----------------------------------------------------------------------- */

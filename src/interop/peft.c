@@ -260,7 +260,8 @@ int peft_locate(const struct ls_model_source *source, const struct ls_param *par
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: tensor %.100s is %s: expected F32, BF16 or F16", path, name,
                             view->dtype_name);
-    *out = (struct source_view){.data = view->data,
+    *out = (struct source_view){.file = ls_safetensors_file(source->adapters),
+                                .at = view->at,
                                 .dtype = view->dtype,
                                 .rows = there.rows,
                                 .cols = there.cols,

@@ -236,10 +236,8 @@ static int array_load(struct taking *t, struct ls_checkpoint *checkpoint, int ar
         slice_runs(state, &spec, &loading.runs, &loading.run);
         status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_WRITES,
                                       piece_load, &loading, error);
-        if (loading.tensor) {
-            ls_stored_tensor_forget(loading.tensor);
+        if (loading.tensor)
             t->ahead_bytes -= slice_bytes(state, array, i);
-        }
     }
     return status;
 }

@@ -78,9 +78,6 @@ static int share_copy(struct copying *c, enum ls_checkpoint_part part,
     }
     if (!status && used > 0)
         status = ls_safetensors_writer_append(c->to, c->piece, used, error);
-    pthread_mutex_lock(&c->of->reading);
-    ls_stored_tensor_forget(tensor);
-    pthread_mutex_unlock(&c->of->reading);
     return status;
 }
 

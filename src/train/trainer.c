@@ -217,11 +217,12 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     if (status)
         return status;
     if (filling->source)
-        ls_model_source_fill(filling->source, param, &t->ops, first, piece->count, piece->values);
+        status = ls_model_source_fill(filling->source, param, &t->ops, first, piece->count,
+                                      piece->values, error);
     else
         ls_param_fill(param, t->config.model.seed, &t->ops, first, piece->count, piece->values);
     ls_progress();
-    return LS_OK;
+    return status;
 }
 
 /* Collective. The model of a path, checked against this one. key: what names it, or NULL. */
@@ -284,16 +285,13 @@ void ls_trainer_lend(struct ls_trainer *t, struct ls_arena *kept)
 static int parameters_fill(struct ls_trainer *t, struct ls_model_source *source, int status,
                            struct ls_error *error)
 {
-    for (int i = 0; i < t->params.count && !status; i++) {
+    for (int i = 0; i < t->params.count && !status; i++)
         for (int u = 0; u < t->unit_count && !status; u++) {
             struct ls_state *unit = &t->units[u];
             struct filling filling = {t, unit, i, source};
             status = ls_slice_visit_array(&unit->optimizer, &unit->slices[i], LS_OPTIM_MASTER,
                                           LS_WRITES, piece_fill, &filling, error);
         }
-        if (source)
-            ls_model_source_forget(source, &t->params.list[i]);
-    }
     if (source)
         ls_model_source_tell(source, t->log);
     ls_model_source_close(source);

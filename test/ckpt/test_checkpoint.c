@@ -3,12 +3,12 @@
 #include <lockstep/ckpt.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -375,13 +375,13 @@ CASE_WITH(test_elements_of_pieces, scratch_setup, scratch_teardown)
 }
 
 /* Files in other folders than the manifest, found by name and size. */
-WRAPPED(madvise);
+WRAPPED(posix_fadvise);
 static int asked; /* how often the system was asked to read ahead */
 
-int __wrap_madvise(void *address, size_t bytes, int advice)
+int __wrap_posix_fadvise(int fd, off_t at, off_t bytes, int advice)
 {
-    asked += advice == MADV_WILLNEED;
-    return __real_madvise(address, bytes, advice);
+    asked += advice == POSIX_FADV_WILLNEED;
+    return __real_posix_fadvise(fd, at, bytes, advice);
 }
 
 /* Elements [first, first + count) are in pieces of which so many are new to the system, each with

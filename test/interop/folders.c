@@ -3,6 +3,7 @@
 #include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/tensor_data.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -23,10 +24,11 @@ struct ls_safetensors *golden_open(const char *name)
     return file;
 }
 
-static void *converted(const struct ls_tensor_view *view, enum ls_dtype dtype)
+static void *converted(const struct ls_safetensors *file, const struct ls_tensor_view *view,
+                       enum ls_dtype dtype)
 {
     size_t count = view->bytes / sizeof(float);
-    const float *from = view->data;
+    const float *from = tensor_data(file, view->name);
     float *floats = malloc(view->bytes);
     ls_half *halves = malloc(view->bytes);
     memcpy(floats, from, view->bytes);
@@ -91,7 +93,7 @@ const char *folder_make(const char *directory, const char *name, const struct fo
         entries[count] = (struct ls_tensor_entry){.name = names[count],
                                                   .dtype = of->dtype,
                                                   .dims = view->dims,
-                                                  .data = converted(view, of->dtype)};
+                                                  .data = converted(golden, view, of->dtype)};
         memcpy(entries[count].shape, view->shape, sizeof view->shape);
         count++;
     }
@@ -142,7 +144,7 @@ void tensor_edit(const char *folder, const char *name, const char *becomes, int 
         entries[count] = (struct ls_tensor_entry){.name = it ? becomes : view->name,
                                                   .dtype = view->dtype,
                                                   .dims = view->dims,
-                                                  .data = view->data};
+                                                  .data = tensor_data(file, view->name)};
         memcpy(entries[count].shape, view->shape, sizeof view->shape);
         entries[count++].shape[0] -= it ? cut : 0;
     }

@@ -98,9 +98,9 @@ static int values_read(struct ls_model_source *source, struct ls_error *error)
         return status;
     const struct ls_param *q = ls_params_find(&params, "h.0.attn.q.weight");
     LS_ASSERT(q && ls_param_elements(q) == WIDTH * WIDTH);
-    ls_model_source_fill(source, q, &ops, 0, WIDTH * WIDTH, values);
+    status = ls_model_source_fill(source, q, &ops, 0, WIDTH * WIDTH, values, error);
     ls_params_release(&params);
-    return LS_OK;
+    return status;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

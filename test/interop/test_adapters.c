@@ -5,6 +5,7 @@
 #include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/tensor_data.h"
 #include "folders.h"
 #include "trained.h"
 
@@ -68,7 +69,7 @@ static void adapters_change(const char *directory, const char *folder, const str
         memcpy(entry->shape, view->shape, sizeof view->shape);
         int64_t elements = view->shape[0] * view->shape[1];
         values[count] = malloc((size_t)elements * sizeof(float));
-        memcpy(values[count], view->data, view->bytes);
+        memcpy(values[count], tensor_data(file, view->name), view->bytes);
         if (change->fill)
             ls_normal_fill(ls_philox_key_of(9, view->name), 0, elements, 0, 0.2f, values[count]);
         if (change->renamed && strstr(view->name, change->renamed))
@@ -108,7 +109,7 @@ static void expect_same_tensors(const char *directory, const char *a, const char
         const struct ls_tensor_view *y = ls_safetensors_find(other, x->name);
         assert_non_null(y);
         assert_int_equal(x->bytes, y->bytes);
-        assert_memory_equal(x->data, y->data, x->bytes);
+        assert_memory_equal(tensor_data(one, x->name), tensor_data(other, y->name), x->bytes);
     }
     ls_safetensors_close(one);
     ls_safetensors_close(other);
@@ -123,12 +124,13 @@ static void check_merged(const char *directory, const char *matrix, const char *
         tensors_open(directory, "base/model.safetensors"),
         tensors_open(directory, "merged/model.safetensors"),
         tensors_open(directory, "adapters/adapter_model.safetensors")};
-    const float *w = ls_safetensors_find(files[0], matrix)->data;
+    const float *w = tensor_data(files[0], matrix);
     const struct ls_tensor_view *merged = ls_safetensors_find(files[1], matrix);
+    const float *values = tensor_data(files[1], matrix);
     snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", module);
-    const float *a = ls_safetensors_find(files[2], name)->data;
+    const float *a = tensor_data(files[2], name);
     snprintf(name, sizeof name, "base_model.model.%s.lora_B.weight", module);
-    const float *b = ls_safetensors_find(files[2], name)->data;
+    const float *b = tensor_data(files[2], name);
     int64_t rows = merged->shape[transposed], cols = merged->shape[!transposed], moved = 0;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) {
@@ -137,7 +139,7 @@ static void check_merged(const char *directory, const char *matrix, const char *
             for (int64_t k = 0; k < RANK; k++)
                 want += (double)b[r * RANK + k] * (double)a[k * cols + c];
             want = (double)w[at] + (double)ALPHA / RANK * want;
-            float got = ((const float *)merged->data)[at];
+            float got = values[at];
             moved += got != w[at];
             if (!(fabs((double)got - want) <= 1e-6 * (1 + fabs(want))))
                 fail_msg("%s [%ld, %ld]: %g, expected %g", matrix, (long)r, (long)c, (double)got,
@@ -220,7 +222,7 @@ CASE_WITH(test_layouts, tokens_setup, scratch_teardown)
     const struct ls_tensor_view *w =
         ls_safetensors_find(base, "model.layers.0.self_attn.q_proj.weight");
     void *q = checkpoint_tensor(run, LS_CKPT_MODEL, "h.0.attn.q.weight", NULL);
-    assert_memory_equal(w->data, q, w->bytes);
+    assert_memory_equal(tensor_data(base, w->name), q, w->bytes);
     free(q);
     ls_safetensors_close(base);
     const struct ls_stored_tensor *states;

@@ -5,6 +5,7 @@
 #include "../support/countdown.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/tensor_data.h"
 #include "../support/told.h"
 #include "folders.h"
 
@@ -278,17 +279,16 @@ CASE_WITH(test_gguf, scratch_setup, scratch_teardown)
     assert_int_equal(bytes % 32, 0);
     struct ls_safetensors *golden = golden_open("llama_tiny");
     /* Rows of q: the halves of each head, 8 rows, take turns. */
-    const float *theirs =
-        ls_safetensors_find(golden, "param.model.layers.1.self_attn.q_proj.weight")->data;
+    const float *theirs = tensor_data(golden, "param.model.layers.1.self_attn.q_proj.weight");
     const float *ours = gguf_tensor(data, bytes, "blk.1.attn_q.weight", F32);
     for (int r = 0; r < 32; r++) {
         int from = r / 8 * 8 + r % 2 * 4 + r % 8 / 2;
         assert_memory_equal(ours + r * 32, theirs + from * 32, 32 * sizeof(float));
     }
-    theirs = ls_safetensors_find(golden, "param.model.layers.0.mlp.down_proj.weight")->data;
+    theirs = tensor_data(golden, "param.model.layers.0.mlp.down_proj.weight");
     ours = gguf_tensor(data, bytes, "blk.0.ffn_down.weight", F32);
     assert_memory_equal(ours, theirs, (size_t)32 * 48 * sizeof(float));
-    theirs = ls_safetensors_find(golden, "param.model.norm.weight")->data;
+    theirs = tensor_data(golden, "param.model.norm.weight");
     assert_memory_equal(gguf_tensor(data, bytes, "output_norm.weight", F32), theirs, 128);
     ls_safetensors_close(golden);
     free(data);
@@ -308,9 +308,9 @@ CASE_WITH(test_gguf_head, scratch_setup, scratch_teardown)
     struct ls_safetensors *golden = golden_open("olmo2_tiny");
     const struct ls_tensor_view *table =
         ls_safetensors_find(golden, "param.model.embed_tokens.weight");
-    assert_memory_equal(gguf_tensor(data, bytes, "token_embd.weight", F32), table->data,
-                        table->bytes);
-    assert_memory_equal(gguf_tensor(data, bytes, "output.weight", F32), table->data, table->bytes);
+    const void *rows = tensor_data(golden, table->name);
+    assert_memory_equal(gguf_tensor(data, bytes, "token_embd.weight", F32), rows, table->bytes);
+    assert_memory_equal(gguf_tensor(data, bytes, "output.weight", F32), rows, table->bytes);
     ls_safetensors_close(golden);
     free(data);
 }
@@ -355,7 +355,7 @@ static void row_edit(const char *folder, const char *name, int row, const float 
     size_t bytes, row_bytes = 32 * sizeof(float);
     char *data = scratch_read(path, &bytes);
     assert_int_equal(ls_safetensors_open(&file, path, &error), LS_OK);
-    const float *tensor = ls_safetensors_find(file, name)->data;
+    const float *tensor = tensor_data(file, name);
     char *place = memmem(data, bytes, tensor + (ptrdiff_t)row * 32, row_bytes);
     assert_non_null(place); /* random numbers are there once */
     memcpy(place, values, row_bytes);
@@ -384,7 +384,7 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
                  (struct ls_export){.format = LS_EXPORT_GGUF, .dtype = LS_I8, .log = &log});
     char *data = scratch_read(path, &bytes);
     struct ls_safetensors *golden = golden_open("llama_tiny");
-    const float *theirs = ls_safetensors_find(golden, "param." UP)->data;
+    const float *theirs = tensor_data(golden, "param." UP);
     const char *ours = gguf_tensor(data, bytes, "blk.1.ffn_up.weight", Q8_0);
     for (int r = 0; r < 48; r++)
         if (r < 5 || r > 7)
@@ -393,20 +393,20 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
     assert_memory_equal(ours + 5 * 34 + 2, rounded, 32);
     for (int i = 6 * 34; i < 8 * 34; i++)
         assert_int_equal(ours[i], 0);
-    theirs = ls_safetensors_find(golden, "param.model.layers.1.self_attn.q_proj.weight")->data;
+    theirs = tensor_data(golden, "param.model.layers.1.self_attn.q_proj.weight");
     ours = gguf_tensor(data, bytes, "blk.1.attn_q.weight", Q8_0);
     for (int r = 0; r < 32; r++)
         expect_q8_block(ours + (ptrdiff_t)r * 34,
                         theirs + (r / 8 * 8 + r % 2 * 4 + r % 8 / 2) * 32);
     gguf_tensor(data, bytes, "token_embd.weight", Q8_0);
     /* Rows of 48 are no whole blocks. */
-    theirs = ls_safetensors_find(golden, "param.model.layers.0.mlp.down_proj.weight")->data;
+    theirs = tensor_data(golden, "param.model.layers.0.mlp.down_proj.weight");
     const ls_f16 *halves = gguf_tensor(data, bytes, "blk.0.ffn_down.weight", F16);
     for (int i = 0; i < 32 * 48; i++)
         assert_int_equal(halves[i], ls_f32_to_f16(theirs[i]));
     assert_non_null(strstr(said, "2 of 21 tensors are fp16"));
     assert_non_null(strstr(said, "a row of blk.0.ffn_down.weight has 48"));
-    theirs = ls_safetensors_find(golden, "param.model.norm.weight")->data;
+    theirs = tensor_data(golden, "param.model.norm.weight");
     assert_memory_equal(gguf_tensor(data, bytes, "output_norm.weight", F32), theirs, 128);
     static const char file_type[] = "general.file_type\4\0\0\0\7\0\0\0";
     assert_non_null(memmem(data, bytes, file_type, sizeof file_type - 1));

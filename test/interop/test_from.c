@@ -102,7 +102,7 @@ static int look_body(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status) {
         struct ls_params params;
         assert_int_equal(ls_params_init(&params, &config.model, &numerics, NULL, NULL), LS_OK);
-        ls_model_source_fill(source, &params.list[0], &ops, 0, 64, values);
+        status = ls_model_source_fill(source, &params.list[0], &ops, 0, 64, values, error);
         ls_params_release(&params);
         ls_ops_release(&ops);
         ls_digest_piece(&mine, "values", 0, 0, values, sizeof values);

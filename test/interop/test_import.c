@@ -4,6 +4,7 @@
 #include "../support/countdown.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/tensor_data.h"
 #include "folders.h"
 
 #include <lockstep/infer.h>
@@ -66,8 +67,8 @@ static void check_logits(const char *directory, const char *golden)
 {
     static const char *const cut[] = {"parallel.tp=2", "parallel.pp=2"};
     struct ls_safetensors *file = golden_open(golden);
-    const float *wanted = ls_safetensors_find(file, "logits")->data;
-    struct job run = {.tokens = ls_safetensors_find(file, "input_ids")->data}, folder, parts;
+    const float *wanted = tensor_data(file, "logits");
+    struct job run = {.tokens = tensor_data(file, "input_ids")}, folder, parts;
     int64_t vocabulary = ls_safetensors_find(file, "logits")->shape[2];
     char path[2][4200];
     snprintf(path[0], 4096, "%s",
@@ -125,11 +126,12 @@ static void check_bits(const char *directory, const char *name, const struct fol
     const struct ls_tensor_view *theirs =
         ls_safetensors_find(golden, gpt2 ? "param.h.1.attn.c_attn.weight"
                                          : "param.model.layers.1.self_attn.k_proj.weight");
+    const float *data = tensor_data(golden, theirs->name);
     int64_t rows = ours->shape[0], cols = ours->shape[1];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) {
             int64_t at = gpt2 ? c * 3 * rows + rows + r : r * cols + c;
-            float value = ((const float *)theirs->data)[at];
+            float value = data[at];
             if (of->dtype != LS_F32)
                 value = ls_half_to_f32(of->dtype, ls_f32_to_half(of->dtype, value));
             assert_memory_equal(&value, values + r * cols + c, sizeof value);

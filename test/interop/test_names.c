@@ -3,6 +3,7 @@
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/tensor_data.h"
 #include "trained.h"
 
 #include <lockstep/interop.h>
@@ -21,11 +22,12 @@
 /* ---- a reader that knows the files alone ----------------------------------------------------- */
 
 /* One box of a tensor, at its offsets. */
-static void box_take(const struct ls_tensor_view *view, const json_t *info,
-                     const struct ls_tensor_view *whole, float *values, int64_t *elements)
+static void box_take(const struct ls_safetensors *file, const struct ls_tensor_view *view,
+                     const json_t *info, const struct ls_tensor_view *whole, float *values,
+                     int64_t *elements)
 {
     const json_t *offsets = json_object_get(json_object_get(info, view->name), "saved_offsets");
-    const float *data = view->data;
+    const float *data = tensor_data(file, view->name);
     bool matrix = view->dims == 2;
     int64_t first_row = matrix ? json_integer_value(json_array_get(offsets, 0)) : 0;
     int64_t first_col = json_integer_value(json_array_get(offsets, matrix));
@@ -59,7 +61,7 @@ static float *tensor_read(const char *directory, const struct ls_tensor_view *wa
         const struct ls_tensor_view *view = ls_safetensors_find(file, wanted->name);
         json_t *info = json_loads(ls_safetensors_metadata(file, "DCP_SHARDING_INFO"), 0, NULL);
         if (view)
-            box_take(view, info, wanted, values, &elements);
+            box_take(file, view, info, wanted, values, &elements);
         json_decref(info);
         ls_safetensors_close(file);
     }
@@ -109,7 +111,7 @@ static size_t alike(struct path checkpoint, struct path folder, size_t *count)
     for (size_t i = 0; i < *count; i++) {
         const struct ls_tensor_view *view = ls_safetensors_at(file, i);
         float *values = tensor_read(checkpoint.text, view);
-        found += values && !memcmp(values, view->data, view->bytes);
+        found += values && !memcmp(values, tensor_data(file, view->name), view->bytes);
         free(values);
     }
     ls_safetensors_close(file);

@@ -1,5 +1,6 @@
 /* Reads golden files of Hugging Face's layout as our parameters. */
 #include "golden.h"
+#include "../support/tensor_data.h"
 #include "held.h"
 
 #include <lockstep/config.h>
@@ -51,7 +52,7 @@ const void *golden_data(const struct ls_safetensors *file, const char *name)
         fprintf(stderr, "the golden file has no tensor %s\n", name);
         exit(1);
     }
-    return view->data;
+    return tensor_data(file, name);
 }
 
 /* The tensor that holds a parameter, under the names of a whole model or of a block alone. */
@@ -86,7 +87,7 @@ void golden_gather(const struct ls_safetensors *file, const char *prefix,
             fprintf(stderr, "no place for parameter %s\n", param->name);
             exit(1);
         }
-        const float *data = tensor_of(file, prefix, &place, block_only)->data;
+        const float *data = tensor_data(file, tensor_of(file, prefix, &place, block_only)->name);
         int64_t rows = param->matrix ? param->live_rows : param->cols;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < place.cols; c++)

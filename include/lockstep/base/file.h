@@ -161,14 +161,6 @@ int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *
 /* text = what a small file of the system begins with, at most bytes - 1 of it, terminated. False:
  * it cannot be opened. */
 bool ls_file_head(const char *path, char *text, size_t bytes);
-/* A whole file, as the system holds it, to be read; bytes are NULL of an empty one. */
-struct ls_mapping {
-    const unsigned char *bytes;
-    size_t count;
-};
-/* Errors as of ls_file_open; *map is empty then. */
-int ls_file_map(const char *path, int code, struct ls_mapping *map, struct ls_error *error);
-void ls_file_unmap(struct ls_mapping *map);
 /* "; did you mean runs/code_train?", "; there is no folder run; did you mean runs/code_train?",
  * "; runs/code is a link to nothing" or "": what a path that is not there may have meant. endings
  * (NULL, or ended by NULL) are cut off the names that are there, such as ".bin". */

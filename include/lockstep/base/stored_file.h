@@ -34,6 +34,9 @@ int ls_stored_file_read(struct ls_stored_file *file, int64_t at, int64_t bytes, 
 /* code if size, time of last change or inode are not those of the file that was opened. Every 256th
  * read looks too. */
 int ls_stored_file_look(struct ls_stored_file *file, struct ls_error *error);
+/* Whether the system has bytes [at, at + bytes) in memory, by the first, the middle and the last
+ * one; true if it does not say. */
+bool ls_stored_file_cached(struct ls_stored_file *file, int64_t at, int64_t bytes);
 /* Bytes [at, at + bytes) will be read soon: the system reads them ahead. A hint. */
 void ls_stored_file_expect(struct ls_stored_file *file, int64_t at, int64_t bytes);
 
