@@ -653,12 +653,41 @@ static void redirect(struct shell *s)
         document_begin(s);
 }
 
+/* Whether ">", "2>" or "&>" is here; what it has before the > is a word under way. */
+static bool is_output(const struct shell *s)
+{
+    size_t digits = 0;
+    while (digits < s->used && isdigit((unsigned char)s->word[digits]))
+        digits++;
+    return (peek(s, 0) == '>' && digits == s->used) || (peek(s, 0) == '&' && peek(s, 1) == '>');
+}
+
+/* An output's name is no word of the command. */
+static void skip_output(struct shell *s)
+{
+    if (peek(s, 0) == '>')
+        s->used = s->any = 0;
+    flush(s);
+    size_t words = s->command.count;
+    while (peek(s, 0) && strchr("&>|", peek(s, 0)))
+        take(s);
+    while (peek(s, 0) == ' ' || peek(s, 0) == '\t')
+        take(s);
+    while (s->at < s->bytes && !is_blank(s) && !is_end(s) && !s->status)
+        word_part(s);
+    flush(s);
+    while (s->command.count > words)
+        free(s->command.at[--s->command.count].text);
+}
+
 static void read_script(struct shell *s)
 {
     while (s->at < s->bytes && !s->status) {
         size_t assigned = assignment(s);
         if (assigned) {
             assign(s, assigned);
+        } else if (is_output(s)) {
+            skip_output(s);
         } else if (peek(s, 0) == '<' && peek(s, 1) == '<') {
             redirect(s);
         } else if (peek(s, 0) == '\n' && s->documents) {

@@ -839,6 +839,16 @@ CASE(test_shell)
            "run $A --node-rank $G --train-iters 6_000_000 --wandb-project 1__0 --save a_1",
            &lax, "lr: 2 ", "steps: 6000000 ", "out: \"a_1\" ", "num-workers (line 1): how fast",
            NULL);
+    static const char *const outputs[] = {"2>&1 | tee log", "> \"$L/a b\" 2>> c",
+                                          "&> $(date)/l",   ">&2",
+                                          "--bf16 >| x",    "--num-workers 4 2>/dev/null &"};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "run --seed 5 --lr 2 %s\n", outputs[i]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 2 ", "seed: 5 ", NULL);
+    }
+    expect(LS_CONVERT_MEGATRON, "run >log --lr 2 2> x --train-iters 2", &lax, "lr: 2 ", "steps: 2 ",
+           NULL);
     expect_refused(LS_CONVERT_MEGATRON, "run --lr 'x", &lax, "file:1: a quote without its end",
                    NULL);
     expect_refused(LS_CONVERT_MEGATRON, "A=(--lr\n", &lax, "an array without its )", NULL);
