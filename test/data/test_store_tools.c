@@ -1,7 +1,7 @@
 /* Whole stores: verify finds each damage; what merge and split write is what a plain loop over the
  * documents gives; text comes back; quantiles are those of sorted lengths. */
+#include "../support/cut_before_read.h"
 #include "../support/svg.h"
-#include "../support/wrapped.h"
 #include "../support/xml.h"
 #include "data/data_private.h"
 #include "support.h"
@@ -310,21 +310,6 @@ CASE_WITH(test_a_full_disk_leaves_nothing, support_setup, support_teardown)
     assert_ok(status, error);
     assert_true(n > 8);
     assert_whole("m");
-}
-
-/* Before the n-th read from now (from 0) that file loses its end; n < 0: none does. */
-static struct {
-    long n;
-    const char *path;
-    off_t bytes;
-} cut = {.n = -1};
-
-WRAPPED(ls_fd_read);
-int __wrap_ls_fd_read(int fd, int64_t at, void *buffer, size_t bytes, size_t *done)
-{
-    if (cut.n >= 0 && cut.n-- == 0)
-        assert_int_equal(truncate(cut.path, cut.bytes), 0);
-    return __real_ls_fd_read(fd, at, buffer, bytes, done);
 }
 
 enum { TOOLS = 6 };
