@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What computing steps twice costs (check.replay): bench-replay.py [--write] [KEY=VALUE...]
+"""What computing steps twice costs (check.replay): bench-replay.py [--write] [STEPS] [KEY=VALUE...]
 
-Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step), 6 steps, each of
-which other ranks compute again. Prints over the steps behind the first the medians of a step's seconds
-and of its replay's, and of their quotients: what `check.replay=1` adds to the time. With P it is P
-times as much. Uses build/lockstep. Keys are set beside those of the run, such as
+Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step), STEPS steps (4), each
+of which other ranks compute again: under two minutes on two idle cores. The run's lines go to stderr
+as they come. Prints over the steps behind the first the medians of a step's seconds and of its
+replay's, and of their quotients: what `check.replay=1` adds to the time. With P it is P times as
+much. Uses build/lockstep. Keys are set beside those of the run, such as
 `model.preset=gpt2-tiny model.vocab=257 data.sequence=64` for a try. --write puts the table into
 bench/RESULTS.md.
 """
@@ -17,10 +18,11 @@ import bench_steps
 import pages
 
 
-def measured(keys):
-    """(step_s, replay_s) of each step behind the first."""
+def measured(count, keys):
+    """(step_s, replay_s) of each of `count` steps behind the first."""
     with bench_steps.corpus_folder() as folder:
-        records, _ = bench_steps.records_of(folder, ["train.steps=6", "check.replay=1", *keys])
+        records, _ = bench_steps.records_of(
+            folder, [f"train.steps={count}", "check.replay=1", *keys], told=sys.stderr)
     steps = {r["step"]: r["step_s"] for r in records if "loss_bits" in r}
     return [(steps[r["step"]], r["replay_s"]) for r in records
             if r.get("event") == "replay" and r["step"] > 1]
@@ -37,16 +39,20 @@ def table(pairs):
 def main():
     words = [word for word in sys.argv[1:] if word != "--write"]
     write = len(words) + 1 < len(sys.argv)
+    count = int(words.pop(0)) if words and words[0].isdigit() else 4
+    if count < 2:
+        sys.exit("STEPS: expected 2 or more, because the first is left out")
     if write and words:
         sys.exit("--write: leave keys out")
     commit = pages.commit_of(write)
-    lines = table(measured(words))
+    lines = table(measured(count, words))
     print("\n".join(lines))
     if write:
         pages.part_put(pages.RESULTS, "bench-replay", [
             "## Steps computed twice", "",
             f"`tools/bench-replay.py --write`: {datetime.date.today().isoformat()}, commit {commit}. GPT-2 "
-            "124M, two rank threads, ZeRO 1; medians over 5 steps.", "", *lines])
+            "124M, two rank threads, ZeRO 1; medians over "
+            f"{count - 1} steps.", "", *lines])
 
 
 if __name__ == "__main__":
