@@ -2,8 +2,8 @@
 """What computing steps twice costs (check.replay): bench-replay.py [--write] [STEPS] [KEY=VALUE...]
 
 Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step), STEPS steps (4), each
-of which other ranks compute again: under two minutes on two idle cores. The run's lines go to stderr
-as they come. Prints over the steps behind the first the medians of a step's seconds and of its
+of which other ranks compute again: under two minutes on two idle cores. Tells on stderr what each
+step took. Prints over the steps behind the first the medians of a step's seconds and of its
 replay's, and of their quotients: what `check.replay=1` adds to the time. With P it is P times as
 much. Uses build/lockstep. Keys are set beside those of the run, such as
 `model.preset=gpt2-tiny model.vocab=257 data.sequence=64` for a try. --write puts the table into
@@ -18,11 +18,18 @@ import bench_steps
 import pages
 
 
+def progress_tell(record):
+    """On stderr: what a step took, or its replay."""
+    for key in ("step_s", "replay_s"):
+        if key in record:
+            print(f"step {record['step']}: {key} {record[key]:.2f}", file=sys.stderr, flush=True)
+
+
 def measured(count, keys):
     """(step_s, replay_s) of each of `count` steps behind the first."""
     with bench_steps.corpus_folder() as folder:
         records, _ = bench_steps.records_of(
-            folder, [f"train.steps={count}", "check.replay=1", *keys], told=sys.stderr)
+            folder, [f"train.steps={count}", "check.replay=1", *keys], told=progress_tell)
     steps = {r["step"]: r["step_s"] for r in records if "loss_bits" in r}
     return [(steps[r["step"]], r["replay_s"]) for r in records
             if r.get("event") == "replay" and r["step"] > 1]

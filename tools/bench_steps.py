@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 LOCKSTEP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/lockstep")
 KEYS = ["data.train=corpus_train", "model.preset=gpt2-124m", "data.sequence=1024",
@@ -25,15 +26,31 @@ def corpus_folder():
         yield folder
 
 
-def records_of(folder, keys, told=subprocess.DEVNULL):
-    """The records of a run with these keys beside KEYS, and its CPU seconds; told: where its lines go."""
+def records_come(run, path, told):
+    """Until the run ends: told each record that it has written. How it ended, and what it used."""
+    ended, at = 0, 0
+    while not ended:
+        ended, status, used = os.wait4(run.pid, os.WNOHANG)
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+            file.seek(at)
+            for line in iter(file.readline, ""):
+                if line.endswith("\n"):
+                    told(json.loads(line))
+                    at = file.tell()
+        time.sleep(0 if ended else 0.1)
+    return status, used
+
+
+def records_of(folder, keys, told=lambda record: None):
+    """The records of a run with these keys beside KEYS, each of which told gets as it comes, and its
+    CPU seconds."""
     command = [LOCKSTEP, "train", *KEYS, *keys, "train.out=run"]
-    with subprocess.Popen(command, cwd=folder, stdout=told) as run:
-        _, status, used = os.wait4(run.pid, 0)
+    records = []
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as run:
+        status, used = records_come(run, os.path.join(folder, "run", "metrics.jsonl"),
+                                    lambda record: (records.append(record), told(record)))
         run.returncode = os.waitstatus_to_exitcode(status)
     if run.returncode:
         sys.exit(f"{' '.join(command)} ended with {run.returncode}")
-    with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
     shutil.rmtree(os.path.join(folder, "run"))
     return records, used.ru_utime + used.ru_stime
