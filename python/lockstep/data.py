@@ -12,13 +12,14 @@ no ranks. Arrays need numpy.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import threading
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _keys, _lib, _tools, errors
 
-__all__ = ["File", "Prepared", "Samples", "Split", "Store", "Tokenizer", "open", "prepare"]
+__all__ = ["ChatTemplate", "File", "Prepared", "Samples", "Split", "Store", "Tokenizer", "open", "prepare"]
 
 Path = Union[str, "os.PathLike[str]"]
 INT32_MAX = 2**31 - 1
@@ -46,6 +47,12 @@ class _EncodeOptions(ctypes.Structure):
 class _TokenList(ctypes.Structure):
     _fields_ = [("ids", ctypes.POINTER(ctypes.c_int32)), ("count", ctypes.c_int64),
                 ("capacity", ctypes.c_int64)]
+
+
+class _ChatText(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_void_p), ("count", ctypes.c_size_t), ("capacity", ctypes.c_size_t),
+                ("parts", ctypes.c_void_p), ("parts_count", ctypes.c_int64),
+                ("parts_room", ctypes.c_int64)]
 
 
 class _Text(ctypes.Structure):
@@ -85,6 +92,11 @@ _PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_decode": (_INT, [_HANDLE, _HANDLE, _I64, ctypes.POINTER(_Text), _HANDLE]),
     "ls_token_list_release": (None, [ctypes.POINTER(_TokenList)]),
     "ls_text_release": (None, [ctypes.POINTER(_Text)]),
+    "ls_chat_open": (_INT, [_TEXT, _TEXT, _OUT, _HANDLE]),
+    "ls_chat_free": (None, [_HANDLE]),
+    "ls_chat_render": (_INT, [_HANDLE, _TEXT, ctypes.c_size_t, ctypes.c_bool,
+                              ctypes.POINTER(_ChatText), _HANDLE]),
+    "ls_chat_text_release": (None, [ctypes.POINTER(_ChatText)]),
 }
 
 
@@ -377,6 +389,40 @@ class Tokenizer(_Handle):
 
     def __repr__(self) -> str:
         return f"<lockstep.data.Tokenizer {self.name}: {self.vocabulary} ids>"
+
+
+class ChatTemplate(_Handle):
+    """Conversations to texts, as ``apply_chat_template`` of transformers makes them.
+
+    Args:
+        folder: of a tokenizer, with tokenizer_config.json or chat_template.jinja.
+        template: a file, or the name of one of several templates of the folder; None: the default.
+    """
+
+    def __init__(self, folder: Path, template: Optional[Path] = None) -> None:
+        super().__init__("ls_chat_free")
+        wanted = None if template is None else _keys.path(template).encode()
+        _call("ls_chat_open", _keys.path(folder).encode(), wanted, ctypes.byref(self._pointer))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True, **variables: Any) -> str:
+        """The text of messages ``{"role": ..., "content": ...}``, with its special tokens:
+        ``tokenizer.encode(text, special=True)`` gives its ids.
+
+        Args:
+            answer: ends where the model is to answer (``add_generation_prompt``).
+            variables: ``tools``, ``documents``, ``chat_template_kwargs``.
+        """
+        try:
+            record = json.dumps({**variables, "messages": [dict(one) for one in messages]}).encode()
+        except (TypeError, ValueError) as error:
+            raise errors.ArgumentError(f"messages: {error}: expected a list of dicts with \"role\" and "
+                                       "\"content\"") from None
+        out = _ChatText()
+        try:
+            _call("ls_chat_render", self._at, record, len(record), answer, ctypes.byref(out))
+            return ctypes.string_at(out.bytes, out.count).decode("utf-8", "replace") if out.count else ""
+        finally:
+            _function("ls_chat_text_release")(ctypes.byref(out))
 
 
 def _known(token: int) -> Optional[int]:

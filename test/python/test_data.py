@@ -20,6 +20,26 @@ def words_of(store):
     return np.fromfile(store.files[0].path, dtype=np.uint16).astype(np.int32)
 
 
+def test_conversations_become_texts(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}{% if tools %}+{{ tools | length }}{% endif %}")
+    chat, asked = data.ChatTemplate(tmp_path), [{"role": "user", "content": "a\u00e9\""}]
+    assert chat.render(asked) == "<s><user>a\u00e9\"<assistant>"
+    assert chat.render(asked, answer=False, tools=[{}]) == "<s><user>a\u00e9\"+1"
+    for wrong in (5, [5], [{"role": {1}}]):
+        with pytest.raises(lockstep.ArgumentError, match="messages: .*expected a list of dicts"):
+            chat.render(wrong)
+    with pytest.raises(lockstep.LockstepError, match="role"):
+        chat.render([{}])
+    chat.close()
+    with pytest.raises(lockstep.ClosedError):
+        chat.render(asked)
+    with pytest.raises(lockstep.LockstepError):
+        data.ChatTemplate(tmp_path / "none")
+
+
 def test_a_store_reads_what_the_file_holds(store):
     there = words_of(store)
     assert len(store) == len(there) == store.files[0].tokens
