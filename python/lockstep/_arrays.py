@@ -93,6 +93,9 @@ def prompts_read(prompts: Any) -> Tuple[List[Any], List[Any]]:
         if not (isinstance(start, (str, list, tuple)) or is_array(start)):
             raise ArgumentError(f"prompts[{i}] is {items[i]!r}: expected a text, a list of token ids, "
                                 'or a dict whose "prompt" is one')
+        if isinstance(start, (list, tuple)) and any(isinstance(one, Mapping) for one in start):
+            raise ArgumentError(f"prompts[{i}] is a conversation: expected the ids of the text that its "
+                                "template makes: lockstep.data.ChatTemplate")
     return items, starts
 
 

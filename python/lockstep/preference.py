@@ -131,7 +131,7 @@ class DPO(Loop):
             if isinstance(given, (list, tuple)) and any(
                     isinstance(x, Mapping) and "role" in x for x in given):
                 raise DataError(f'{where}: "{name}" is a list of messages: expected the text that '
-                                "the chat template makes of them")
+                                "lockstep.data.ChatTemplate makes of them, or its ids")
             ids[name] = (run.encode(given, special_tokens=name == "prompt")
                          if isinstance(given, str) else self._ids(f"{where}: {name}", given))
         end = [] if run.end_of_document is None else [run.end_of_document]

@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _rewards
 from ._loop import Loop, order, recorded, trains
 from .errors import ArgumentError, DataError
 from .training import Run
-
-Reward = Callable[[List[Any], List[Any]], Sequence[float]]
 
 
 class Metrics(NamedTuple):
@@ -42,8 +40,8 @@ class Metrics(NamedTuple):
     that they were drawn from (by default an estimate); both before the first update, as is ``loss``,
     of the first minibatch, the bonus taken off. Over all updates: ``clip_share``, the share of
     tokens that clipping left without gradient; ``ratio_*``, the range of new to old probability;
-    ``kl_old``, the mean of :func:`k3` of both. ``tokens_per_s`` counts rollout and updates. The rest
-    is of the last update.
+    ``kl_old``, the mean of :func:`k3` of both. ``tokens_per_s`` counts rollout and updates.
+    ``rewards`` are the means of each reward function, not weighted. The rest is of the last update.
     """
 
     step: int
@@ -65,15 +63,19 @@ class Metrics(NamedTuple):
     grad_norm: float
     lr: float
     hash: Optional[str]
+    rewards: Tuple[float, ...] = ()
 
 
 # ---- formulas: arrays are [texts, tokens], [texts] or [prompts, n] ------------------------------
 
-def group_advantages(rewards: Any, scale: bool = True) -> Any:
+def group_advantages(rewards: Any, scale: Union[bool, str] = True) -> Any:
     """Of rewards [prompts, n]: reward minus the mean of its group, over the group's standard
-    deviation (GRPO, arXiv 2402.03300); scale=False: not divided (Dr. GRPO, arXiv 2503.20783)."""
+    deviation (GRPO, arXiv 2402.03300); scale="batch": over that of all rewards (arXiv 2508.08221);
+    scale=False: not divided (Dr. GRPO, arXiv 2503.20783)."""
     rewards = np.asarray(rewards, np.float64)
     apart = rewards - rewards.mean(axis=1, keepdims=True)
+    if scale == "batch":
+        return apart / (rewards.std(ddof=1) + 1e-4)
     return apart / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-4) if scale else apart
 
 
@@ -113,17 +115,30 @@ class Loss(NamedTuple):
 
 
 def policy_loss(logp: Any, old: Any, advantages: Any, weights: Any, clip: Tuple[float, float],
-                kl: float = 0.0, reference: Any = None) -> Loss:
+                kl: float = 0.0, reference: Any = None, ratio_of: str = "token",
+                kl_weighted: bool = False) -> Loss:
     """Sum over tokens of weight * (kl * k3 - min(ratio A, clip(ratio, 1 - low, 1 + high) A)), where
-    ratio = exp(logp - old) and A = advantages [texts]: PPO's objective (arXiv 1707.06347)."""
-    ratio = np.exp(np.asarray(logp, np.float64) - old)
+    ratio = exp(logp - old) and A = advantages [texts]: PPO's objective (arXiv 1707.06347).
+    ratio_of="text": exp of the mean of logp - old over a text's tokens (GSPO, arXiv 2507.18071), all
+    of which weigh the same. kl_weighted: k3 times the ratio (arXiv 2512.02556)."""
+    log_ratio = np.asarray(logp, np.float64) - old
+    share = (weights > 0) / np.maximum((weights > 0).sum(axis=1, keepdims=True), 1)
+    if ratio_of == "text":
+        log_ratio = np.broadcast_to((log_ratio * share).sum(axis=1, keepdims=True), log_ratio.shape)
+    ratio = np.exp(log_ratio)
     gain = np.asarray(advantages, np.float64)[:, None]
     bounded = np.clip(ratio, 1 - clip[0], 1 + clip[1])
     clipped = (ratio * gain > bounded * gain) & (weights > 0)
     each, slope = -np.minimum(ratio * gain, bounded * gain), np.where(clipped, 0, -ratio * gain)
-    if kl and reference is not None:
-        each = each + kl * k3(logp, reference)
-        slope = slope + kl * (1 - np.exp(np.asarray(reference, np.float64) - logp))
+    apart = k3(logp, reference) if kl and reference is not None else None
+    if apart is not None and kl_weighted:
+        slope = slope + kl * ratio * apart
+    if ratio_of == "text":  # each token's part of the ratio
+        slope = (slope * share).sum(axis=1, keepdims=True)
+    if apart is not None:
+        heft = kl * (ratio if kl_weighted else 1)
+        each = each + heft * apart
+        slope = slope + heft * (1 - np.exp(np.asarray(reference, np.float64) - logp))
     return Loss(float((weights * each).sum()), weights * slope, clipped)
 
 
@@ -136,7 +151,9 @@ class GRPO(Loop):
         run: it trains; each of its steps takes ``run.batch`` texts.
         prompts: texts, lists of token ids, or dicts with ``"prompt"`` and whatever reward needs.
         reward: called with the prompts as given and the texts drawn (lists of token ids, where the
-            model has no tokenizer), one of each; returns as many numbers.
+            model has no tokenizer), one of each; returns as many numbers. One with a parameter
+            ``completions`` is called as TRL calls it (doc/rl.md). A list of functions: their sum.
+        reward_weights: what each function weighs in the sum; None: 1.
         n: texts of a prompt.
         max_tokens: drawn in each text at most.
         updates: passes over a batch, each of all its texts.
@@ -146,7 +163,8 @@ class GRPO(Loop):
         mask_truncated: texts that only max_tokens or the context ended count for nothing in the
             loss; their rewards count in their group.
         clip: how far the ratio may go from 1, down and up; one number for both.
-        kl: weight of the divergence from reference.
+        ratio: ``"token"``, or ``"text"``: one of a text, the geometric mean of its tokens' (GSPO).
+        kl: weight of the divergence from reference; kl_weighted: its tokens are weighted by the ratio.
         entropy_bonus: weight of the entropy of what each token is drawn from, which is made larger.
         reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities;
             it gets ``temperature=`` where that is not 1.
@@ -158,12 +176,15 @@ class GRPO(Loop):
 
     _normalise, _kl_in_loss = "text", True
 
-    def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, *, n: int = 8,
+    def __init__(self, run: Run, prompts: Sequence[Any],
+                 reward: Union[_rewards.Reward, Sequence[_rewards.Reward]], *, n: int = 8,
                  max_tokens: int = 128, updates: int = 1, minibatches: int = 1,
                  shuffle: bool = False, temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
                  reference: Any = None, entropy: bool = False, entropy_bonus: float = 0.0,
-                 normalise: Optional[str] = None, scale: Optional[bool] = None, seed: int = 0,
+                 normalise: Optional[str] = None, scale: Union[None, bool, str] = None,
+                 ratio: str = "token", kl_weighted: bool = False,
+                 reward_weights: Optional[Sequence[float]] = None, seed: int = 0,
                  stop: Sequence[str] = (), ends: Optional[Sequence[int]] = None, **other: Any) -> None:
         trains(run)
         for name in other:
@@ -178,23 +199,31 @@ class GRPO(Loop):
         for what, value, most in (("updates", updates, 1000), ("minibatches", minibatches, 1000),
                                   ("max_tokens", max_tokens, run.sequence)):
             _arrays.whole(what, value, 1, most)
-        if not callable(reward):
-            raise ArgumentError(f"reward is {reward!r}: expected a function of prompts and texts")
         _arrays.positive("temperature", temperature)
         _arrays.positive("kl", kl, or_zero=True)
         _arrays.positive("entropy_bonus", entropy_bonus, or_zero=True)
         if scale is not None and not self._kl_in_loss:
             raise ArgumentError("scale: RLOO's advantages are not divided: leave it out")
+        if scale not in (None, True, False, "batch"):
+            raise ArgumentError(f"scale is {scale!r}: expected True (by group), False or 'batch'")
+        if ratio not in ("token", "text"):
+            raise ArgumentError(f"ratio is {ratio!r}: expected 'token' or 'text'")
+        if kl_weighted and not (kl and self._kl_in_loss):
+            raise ArgumentError("kl_weighted: there is no divergence in the loss: leave it out" if kl
+                                else "kl_weighted: expected kl above 0")
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
         self.prompts, self._starts = _arrays.prompts_read(prompts)
-        self.reward, self.n, self.max_tokens, self.bonus = reward, n, max_tokens, entropy_bonus
+        self.reward, self.reward_weights = reward, _rewards.checked(reward, reward_weights)
+        self.n, self.max_tokens, self.bonus = n, max_tokens, entropy_bonus
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
         self.shuffle, self.mask_truncated, self.entropy = shuffle, mask_truncated, entropy
         self._at_once = entropy and self.steps == 1 and not shuffle  # by the forward of the update
         self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
-        self.clip, self.kl, self.scale = _arrays.down_and_up("clip", clip), kl, scale is not False
+        self.clip, self.kl = _arrays.down_and_up("clip", clip), kl
+        self.scale = True if scale is None else scale
+        self._of_ratio: Dict[str, Any] = {"ratio_of": ratio, "kl_weighted": kl_weighted}
         self.normalise = self._normalise if normalise is None else normalise
         token_weights(np.zeros((1, 1)), self.normalise, 1)
         self._ends: Dict[str, Any] = {"stop": stop, "ends": ends}
@@ -215,12 +244,14 @@ class GRPO(Loop):
             raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, "
                                 f"and {self.max_tokens} drawn: expected data.sequence + 1 = "
                                 f"{self.run.sequence + 1} or less in all")
-        texts = out.texts if self.run.end_of_document is not None else [  # else no tokenizer
-            row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
+        drawn = [row[mask].tolist() for row, mask in zip(out.ids, out.mask)]
+        texts = drawn if self.run.end_of_document is None else out.texts  # without a tokenizer
         asked = [self.prompts[i] for i in places for _ in range(self.n)]
-        rewards = self._numbers("reward", lambda: self.reward(asked, texts), len(texts))
+        each = [self._numbers(name, lambda: _rewards.call(function, asked, texts, drawn), len(texts))
+                for name, function in _rewards.named(self.reward)]
         batch = {"first": np.int64(first), "ids": out.ids, "old": out.logp, "mask": out.mask,
-                 "rewards": rewards, "ended": np.isin(out.finish, ("end", "stop"))}
+                 "each": np.stack(each, axis=1), "ended": np.isin(out.finish, ("end", "stop")),
+                 "rewards": sum(w * one for w, one in zip(self.reward_weights, each))}
         if self._logprobs is not None:
             batch["reference"] = self._reference(out.ids, **self.temperature)
         if self.entropy and not self._at_once:
@@ -262,7 +293,7 @@ class GRPO(Loop):
             logp = run.logprobs(part["ids"], **self.temperature) if number else part["old"]
             weights = token_weights(part["mask"], self.normalise, self.max_tokens)
             loss = policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
-                               self.kl if self._kl_in_loss else 0, part.get("reference"))
+                               self.kl if self._kl_in_loss else 0, part.get("reference"), **self._of_ratio)
             bonus = -self.bonus * weights if self.bonus or self._at_once else None
             logp = self._backward(part["ids"], loss.d_logprobs, d_entropies=bonus, **self.temperature)
             logp, entropies = (logp, 0) if bonus is None else logp
@@ -274,6 +305,7 @@ class GRPO(Loop):
             clipped += loss.clipped.sum()
             log_ratios.append((logp.astype(np.float64) - part["old"])[part["mask"]])
         end, mask, rewards = time.perf_counter(), batch["mask"], batch["rewards"]
+        each = batch.get("each", rewards[:, None])  # of older versions
         drawn, old, log_ratio = mask.sum(), batch["old"][mask], np.concatenate(log_ratios)
         kl = k3(old, batch["reference"][mask]) if "reference" in batch else np.nan
         entropy = batch["entropy"][mask] if "entropy" in batch else -old
@@ -283,7 +315,7 @@ class GRPO(Loop):
             entropy.mean(dtype=np.float64), clipped / log_ratio.size, np.exp(log_ratio.min()),
             np.exp(log_ratio.max()), k3(log_ratio, 0).mean(), drawn / len(mask),
             1 - batch["ended"].mean(), drawn, drawn / (end - begin), middle - begin, end - middle,
-            last.grad_norm, last.lr, last.hash))
+            last.grad_norm, last.lr, last.hash, tuple(each.mean(axis=0).tolist())))
 
 
 class RLOO(GRPO):

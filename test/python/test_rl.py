@@ -78,6 +78,13 @@ def test_advantages_are_their_closed_forms():
     assert np.allclose(out, [[3 - 3, 0 - 4.5, 6 - 1.5]])
 
 
+def test_advantages_by_the_deviation_of_the_batch():
+    rewards = np.array([[1., 0, 0, 1], [2, 2, 2, 5]])
+    apart = rewards - rewards.mean(1, keepdims=True)
+    assert np.allclose(rl.group_advantages(rewards, "batch"), apart / (rewards.std(ddof=1) + 1e-4))
+    assert not np.allclose(rl.group_advantages(rewards), rl.group_advantages(rewards, "batch"))
+
+
 def test_k3_estimates_the_divergence():
     policy, reference = np.array([.2, .5, .3]), np.array([.4, .4, .2])
     each = rl.k3(np.log(policy), np.log(reference))
@@ -137,6 +144,37 @@ def test_grpo_is_the_slope_of_its_objective():
     assert slope_apart(*case, (.2, .3), .5) < 1e-8
     for clip, kl in (((.2, .2), .5), ((.2, .3), .4), ((9, 9), .5)):  # twins: another objective
         assert slope_apart(*case, clip, kl) > 1e-4, (clip, kl)
+
+
+def plain_objective(logp, old, gains, weights, reference, of_texts, weighted):
+    """As TRL writes it, of log-probabilities in double."""
+    inside = weights > 0
+    log_ratio = logp - old
+    if of_texts:
+        log_ratio = (log_ratio * inside).sum(1, keepdims=True) / np.maximum(inside.sum(1, keepdims=True), 1)
+    ratio, gains = np.exp(log_ratio), gains[:, None]
+    each = -np.minimum(ratio * gains, np.clip(ratio, .98, 1.03) * gains)
+    kl = np.exp(reference - logp) - (reference - logp) - 1
+    return (weights * (each + .5 * kl * (ratio if weighted else 1))).sum()
+
+
+@pytest.mark.parametrize("how", [(True, False), (False, True), (True, True)], ids=str)
+def test_other_ratios_and_divergences_are_slopes_of_theirs(how):
+    logp, old, gains, weights, reference = drawn_case(3)
+    given = {"ratio_of": "text" if how[0] else "token", "kl_weighted": how[1]}
+    loss = rl.policy_loss(logp, old, gains, weights, (.02, .03), .5, reference, **given)
+    plain = rl.policy_loss(logp, old, gains, weights, (.02, .03), .5, reference)
+
+    def objective(values):
+        return plain_objective(values, old, gains, weights, reference, *how)
+
+    assert np.isclose(loss.value, objective(logp)) and loss.clipped.any()
+    for at in np.ndindex(*logp.shape):
+        up, down = logp.copy(), logp.copy()
+        up[at] += 1e-6
+        down[at] -= 1e-6
+        assert np.isclose((objective(up) - objective(down)) / 2e-6, loss.d_logprobs[at], atol=1e-8)
+    assert not np.allclose(plain.d_logprobs, loss.d_logprobs)  # twin
 
 
 def test_dpo_is_the_slope_of_its_loss():
@@ -309,6 +347,29 @@ class Stale(rl.GRPO):
         return batch
 
 
+def test_functions_are_added_by_weight_and_called_as_trl_does(start, tmp_path):
+    """With prompts, texts, ids and every other key of the dicts, by name."""
+    seen = []
+
+    def by_name(completions, sum, **others):
+        seen.append({"completions": completions, "sum": sum, **others})
+        return [len(text) + each for text, each in zip(completions, sum)]
+
+    def few(completions, completion_ids):
+        return [len(ids) for ids in completion_ids]
+
+    with opened(start, tmp_path / "run", {}) as run:
+        loop = grpo(run, reward=[reward, by_name, few], reward_weights=[1, .5, -2])
+        batch, m = loop._roll(0), loop.step()
+    asked, = seen[:1]
+    assert sorted(asked) == ["completion_ids", "completions", "prompts", "sum"]
+    rows = [next(one for one in PROMPTS if one["prompt"] == each) for each in asked["prompts"]]
+    assert asked["sum"] == [row["sum"] for row in rows]
+    each = [reward(rows, asked["completions"]), by_name(**asked), few([], asked["completion_ids"])]
+    assert np.allclose(batch["rewards"], np.array([1, .5, -2]) @ np.array(each))
+    assert np.allclose(m.rewards, np.mean(each, axis=1)) and np.isclose(m.reward, batch["rewards"].mean())
+
+
 class Other(rl.GRPO):
     """Twin: what is drawn depends on the number of ranks."""
 
@@ -317,7 +378,7 @@ class Other(rl.GRPO):
 
 
 def grpo(run, kind=rl.GRPO, **options):
-    return kind(run, PROMPTS, reward, n=4, max_tokens=5, seed=5, **options)
+    return kind(run, PROMPTS, **{"reward": reward, "n": 4, "max_tokens": 5, "seed": 5, **options})
 
 
 def looped(start, out, layout, kind=rl.GRPO, **options):
@@ -554,19 +615,26 @@ def test_an_interrupt_at_any_line_behind_an_update_leaves_its_record(start, tmp_
         lines = (tmp_path / "run" / "rl.jsonl").read_text().splitlines()
         return [json.loads(line)["step"] for line in lines]
 
+    def begun(resume):
+        run = opened(start, tmp_path / "run", {}, **{"train.steps": 1000, "train.resume": resume})
+        return run, grpo(run, updates=2) if kind is rl.GRPO else preference.DPO(run, PAIRS)
+
+    run, loop = begun("never")
     try:
-        with opened(start, tmp_path / "run", {}, **{"train.steps": 1000}) as run:
-            loop = grpo(run, updates=2) if kind is rl.GRPO else preference.DPO(run, PAIRS)
-            n = 1
-            while interrupted_at(n, loop):
-                assert records()[-1] == run.step_count and not run.ended
-                n += 1 if ALL else 11
-            assert n > 20 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            assert sorted(set(records())) == records()
-            monkeypatch.setattr(_loop, "uninterrupted", lambda _: contextlib.nullcontext([]))
-            assert interrupted_at(3, loop) and records()[-1] < run.step_count  # the twin
+        n = 1
+        while interrupted_at(n, loop):
+            assert records()[-1] == run.step_count
+            if run.ended:  # before the second update: that step is the last one
+                run.close()
+                run, loop = begun("auto")
+            n += 1 if ALL else 11
+        assert n > 20 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert sorted(set(records())) == records()
+        monkeypatch.setattr(_loop, "uninterrupted", lambda _: contextlib.nullcontext([]))
+        assert interrupted_at(3, loop) and records()[-1] < run.step_count  # the twin
     finally:
         signal.signal(signal.SIGINT, before)
+        run.close()
 
 
 class Fixed(rl.GRPO):
@@ -718,6 +786,7 @@ def run(start, tmp_path_factory):
     ({"temperature": "1"}, "temperature is '1': expected"), ({"kl": float("nan")}, "kl is nan: exp"),
     ({"prompts": "ab"}, "prompts: got str: expected a list"), ({"prompts": None}, "prompts: got None"),
     ({"prompts": [{}]}, 'prompts.0. is {}: expected a text, .* whose "prompt" is one'),
+    ({"prompts": ["a", {"prompt": [{"role": "user", "content": "a"}]}]}, "prompts.1. is a conversation: exp"),
     ({"prompts": [5]}, "prompts.0. is 5: expected a text"), ({"reward": None}, "reward is None: exp"),
     ({"prompts": [[1, 2], "a"]}, "got str: expected a list of token ids, as all of them are"),
     ({"reward": lambda prompts, texts: None}, "reward gave None: expected a list of 8 finite numbers"),
@@ -728,6 +797,11 @@ def run(start, tmp_path_factory):
     ({"ends": 5}, "ends: got int: expected a list"), ({"stop": 5}, "stop: got int: expected a list"),
     ({"reference": 3}, "reference: expected a Model"),
     ({"normalise": "mean"}, "expected one of text"),
+    ({"scale": "none"}, "scale is 'none': expected True"), ({"ratio": "sequence"}, "ratio is 'sequence': exp"),
+    ({"kl_weighted": True}, "kl_weighted: expected kl above 0"),
+    ({"reward": []}, "reward is an empty list"), ({"reward": [reward, 3]}, "reward.1. is 3: expected"),
+    ({"reward_weights": [1, 2]}, "reward_weights is .1, 2.: expected 1 finite numbers"),
+    ({"reward": [reward, lambda prompts, texts: []]}, "reward.1. gave .*expected a list of 8"),
     ({"clip": -1}, "clip is -1: expected"), ({"clip": (.1,)}, "or two, down and up"),
     ({"prompts": []}, "prompts: expected a list, of at least one text"),
     ({"top_k": 5}, "top_k: texts would be drawn from another.*: leave it out, and lower temp"),
