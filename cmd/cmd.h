@@ -131,7 +131,7 @@ int cmd_progress_read(bool *shown, struct ls_error *error);
 /* Standard error shows how far the command is from here on (lockstep/base/meter.h), and names it.
  * Nothing is shown with LOCKSTEP_PROGRESS=off. */
 void cmd_progress_begin(void);
-/* From here on SIGINT, SIGTERM, and SIGHUP unless nohup ignores it, make it nonzero, for the
+/* The same; and SIGINT, SIGTERM, and SIGHUP unless nohup ignores it, make it nonzero, for the
  * library to see; a second SIGINT or SIGTERM ends the program. */
 const volatile int *cmd_stop_begin(void);
 /* Of a job that saves before it ends: SIGINT, SIGTERM, SIGUSR1 (Slurm's requeue), and SIGHUP of a

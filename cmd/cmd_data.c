@@ -102,7 +102,6 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
         config.stop = cmd_stop_begin();
         config.skipped = records_skipped;
         config.user = &skipped;
-        cmd_progress_begin();
         status = ls_data_prepare(&config, &report, error);
         ls_meter_clear();
     }

@@ -105,7 +105,6 @@ int cmd_data_dedup(const struct cmd_args *args, struct ls_error *error)
         return status;
     dedup.hashes = (int)hashes;
     dedup.shingle = (int)shingle;
-    cmd_progress_begin();
     config.stop = cmd_stop_begin();
     status = ls_corpus_dedup(&config, &dedup, &report, error);
     ls_meter_clear();
@@ -168,7 +167,6 @@ int cmd_data_filter(const struct cmd_args *args, struct ls_error *error)
         status = ls_error_prefix(error, "--rules");
     if (status)
         return status;
-    cmd_progress_begin();
     config.stop = cmd_stop_begin();
     status = ls_corpus_filter(&config, &filter, cmd_args_value(args, "--explain"), &report, error);
     ls_meter_clear();

@@ -53,7 +53,6 @@ int cmd_data_pack(const struct cmd_args *args, struct ls_error *error)
     int status = cmd_args_int(args, "--sequence", 1, LS_PACK_SEQUENCE_MAX, &tokens, error);
     if (status)
         return status;
-    cmd_progress_begin();
     const volatile int *stop = cmd_stop_begin();
     for (int i = 0; i < args->words && !status; i++)
         status = stores_pack(args->word[i], tokens, stop, error);

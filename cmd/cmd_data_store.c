@@ -54,7 +54,6 @@ int cmd_data_merge(const struct cmd_args *args, struct ls_error *error)
     int status = read_job(args, "PREFIX", &job, error);
     if (status)
         return status;
-    cmd_progress_begin();
     job.stop = cmd_stop_begin();
     status = ls_store_merge(args->word, args->words, &job, &part, error);
     ls_meter_clear();
@@ -120,7 +119,6 @@ int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
         status = records_skip(args, &skips, error);
     if (status)
         return status;
-    cmd_progress_begin();
     job.stop = cmd_stop_begin();
     if (is_jsonl(args->word[0]))
         return split_corpus(args->word[0], &shares, &job, skips, error);
@@ -143,7 +141,6 @@ int cmd_data_detokenize(const struct cmd_args *args, struct ls_error *error)
         status = records_workers(args, &job.workers, error);
     if (status)
         return status;
-    cmd_progress_begin();
     job.stop = cmd_stop_begin();
     status = ls_store_detokenize(args->word[0], cmd_args_value(args, "--tokenizer"),
                                  cmd_args_value(args, "--json-keys"), &job, &report, error);
@@ -166,7 +163,6 @@ static int words_each(const struct cmd_args *args, const char *what, const volat
     int status = LS_OK;
     if (args->words < 1)
         return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to %s", what);
-    cmd_progress_begin();
     *stop = cmd_stop_begin();
     for (int i = 0; i < args->words && !status; i++)
         status = stores_each(args->word[i], visit, user, error);

@@ -76,7 +76,6 @@ int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error
         config.special = special;
         config.special_count = count ? count : 1;
         config.corpus.stop = cmd_stop_begin();
-        cmd_progress_begin();
         status = ls_train_tokenizer(&config, &report, error);
         ls_meter_clear();
     }

@@ -37,5 +37,6 @@ const volatile int *cmd_stop_begin(void)
     sigaction(SIGTERM, &action, NULL);
     action.sa_flags = 0; /* a shell and the system may both send it when a terminal is closed */
     hangup_catch(&action);
+    cmd_progress_begin();
     return &stop_requested;
 }
