@@ -1,21 +1,24 @@
 /* Which layers a pipeline stage holds: by cost, or as the user says. */
-#include <lockstep/parallel/schedule.h>
+#include <lockstep/parallel/stage_times.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* sum[n]: the cost of the first n layers. Sums of a range are differences of these, so "at most the
  * best maximum" is one comparison of the same numbers everywhere. */
 struct split {
     int64_t layers, stages;
-    double *sum;     /* [layers + 1] */
+    const double *times; /* [stages] NULL: 1 */
+    double *sum;         /* [layers + 1] */
     double *best;    /* [layers + 1] of the stages so far: the least maximum, or sum of squares */
     double *best_of; /* [layers + 1] the same for one stage more */
     int32_t *cut;    /* [stages * (layers + 1)]: where the last stage begins */
 };
 
-static double range(const struct split *split, int64_t begin, int64_t end)
+static double range(const struct split *split, int64_t stage, int64_t begin, int64_t end)
 {
-    return split->sum[end] - split->sum[begin];
+    double cost = split->sum[end] - split->sum[begin];
+    return split->times ? cost * split->times[stage] : cost;
 }
 
 static void swap_rows(struct split *split)
@@ -25,27 +28,45 @@ static void swap_rows(struct split *split)
     split->best_of = row;
 }
 
-/* The least maximum. With n layers in s stages, the first s - 1 stages' maximum rises with where
- * the last begins, the last one's cost falls: the best is where they cross. */
+/* The least maximum of n layers in s stages. The first s - 1 stages' maximum rises with where the
+ * last begins, the last one's cost falls: the best is where they cross. */
+static double least_crossing(const struct split *split, int64_t s, int64_t n)
+{
+    int64_t low = s - 1, high = n - 1; /* the first begin where the others cost as much */
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (split->best[middle] >= range(split, s - 1, middle, n))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    double last = range(split, s - 1, low, n), others = split->best[low];
+    double most = others > last ? others : last;
+    double before = low > s - 1 ? range(split, s - 1, low - 1, n) : most;
+    return before < most ? before : most;
+}
+
+/* The same of stages that do not compute alike: a layer more may then move others to a faster one,
+ * so the maximum of the others does not only rise. */
+static double least_of_all(const struct split *split, int64_t s, int64_t n)
+{
+    double least = -1;
+    for (int64_t begin = s - 1; begin < n; begin++) {
+        double last = range(split, s - 1, begin, n), others = split->best[begin];
+        double most = others > last ? others : last;
+        least = least < 0 || most < least ? most : least;
+    }
+    return least;
+}
+
 static double least_maximum(struct split *split)
 {
     for (int64_t n = 1; n <= split->layers; n++)
-        split->best[n] = split->sum[n];
+        split->best[n] = range(split, 0, 0, n);
     for (int64_t s = 2; s <= split->stages; s++) {
-        for (int64_t n = s; n <= split->layers; n++) {
-            int64_t low = s - 1, high = n - 1; /* the first begin where the others cost as much */
-            while (low < high) {
-                int64_t middle = low + (high - low) / 2;
-                if (split->best[middle] >= range(split, middle, n))
-                    high = middle;
-                else
-                    low = middle + 1;
-            }
-            double last = range(split, low, n), others = split->best[low];
-            double most = others > last ? others : last;
-            double before = low > s - 1 ? range(split, low - 1, n) : most;
-            split->best_of[n] = before < most ? before : most;
-        }
+        for (int64_t n = s; n <= split->layers; n++)
+            split->best_of[n] =
+                split->times ? least_of_all(split, s, n) : least_crossing(split, s, n);
         swap_rows(split);
     }
     return split->best[split->layers];
@@ -55,15 +76,18 @@ static double least_maximum(struct split *split)
 static void most_even(struct split *split, double most)
 {
     for (int64_t n = 0; n <= split->layers; n++) {
-        double cost = range(split, 0, n);
+        double cost = range(split, 0, 0, n);
         split->best[n] = n >= 1 && cost <= most ? cost * cost : -1;
     }
     for (int64_t s = 2; s <= split->stages; s++) {
         int32_t *cut = split->cut + (s - 1) * (split->layers + 1);
         for (int64_t n = 0; n <= split->layers; n++) {
             split->best_of[n] = -1;
-            for (int64_t begin = n - 1; begin >= s - 1 && range(split, begin, n) <= most; begin--) {
-                double cost = range(split, begin, n), total = split->best[begin] + cost * cost;
+            for (int64_t begin = n - 1; begin >= s - 1; begin--) {
+                double cost = range(split, s - 1, begin, n);
+                if (cost > most)
+                    break;
+                double total = split->best[begin] + cost * cost;
                 if (split->best[begin] < 0 || (split->best_of[n] >= 0 && total > split->best_of[n]))
                     continue;
                 split->best_of[n] = total;
@@ -77,6 +101,12 @@ static void most_even(struct split *split, double most)
 int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int64_t *first,
                    struct ls_error *error)
 {
+    return ls_stage_split_timed(layer_cost, layers, NULL, stages, first, error);
+}
+
+int ls_stage_split_timed(const double *layer_cost, int64_t layers, const double *times,
+                         int64_t stages, int64_t *first, struct ls_error *error)
+{
     LS_ASSERT(layers >= 0 && layers < INT32_MAX && stages >= 1);
     if (layers < stages)
         return ls_error_set(error, LS_ELAYOUT,
@@ -86,6 +116,7 @@ int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int
     size_t row = (size_t)layers + 1;
     struct split split = {.layers = layers,
                           .stages = stages,
+                          .times = times,
                           .sum = calloc(row, sizeof *split.sum),
                           .best = calloc(row, sizeof *split.best),
                           .best_of = calloc(row, sizeof *split.best_of),
@@ -110,6 +141,18 @@ int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int
 }
 
 /* ---- by hand -------------------------------------------------------------------------------- */
+
+bool ls_stage_split_text(const int64_t *first, int64_t stages, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t s = 0; s < stages && used < bytes; s++) {
+        long from = (long)first[s], to = (long)first[s + 1] - 1;
+        used += (size_t)snprintf(text + used, bytes - used, from == to ? "%s%ld" : "%s%ld-%ld",
+                                 s ? "," : "", from, to);
+    }
+    return used < bytes;
+}
 
 /* A number below limit at *at, which moves behind it. */
 static bool take_layer(const char **at, int64_t limit, int64_t *out)

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
+#include <lockstep/parallel/stage_times.h>
 #include <lockstep/planner/run_plan.h>
 #include <lockstep/train/fit.h>
 
@@ -427,13 +428,8 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
         return LS_OK;
     char word[LS_CONFIG_TEXT_BYTES];
     int used = snprintf(word, sizeof word, "parallel.split=");
-    for (int64_t stage = 0; stage < s->layout.stages; stage++) {
-        long from = (long)begins[stage], to = (long)begins[stage + 1] - 1;
-        used += snprintf(word + used, sizeof word - (size_t)used,
-                         from == to ? "%s%ld" : "%s%ld-%ld", stage ? "," : "", from, to);
-        if ((size_t)used >= sizeof word)
-            return LS_OK; /* too many stages to write down */
-    }
+    if (!ls_stage_split_text(begins, s->layout.stages, word + used, sizeof word - (size_t)used))
+        return LS_OK; /* too many stages to write down */
     return detail_try(s, base, at, word, base, error);
 }
 

@@ -205,21 +205,21 @@ static int planned_set(struct judging *j, struct ls_error *error)
 
 int ls_drift_judge(const struct ls_layout *layout, const struct ls_drift_sample *samples,
                    const char (*hosts)[LS_DRIFT_HOST_BYTES], const struct ls_run_plan *plan,
-                   struct ls_drift drifts[LS_DRIFT_KINDS], struct ls_error *error)
+                   double *stage_s, struct ls_drift drifts[LS_DRIFT_KINDS], struct ls_error *error)
 {
     int64_t stages = layout->size[LS_AXIS_PP];
-    double *room = calloc((size_t)(layout->ranks + 3 * stages), sizeof *room);
+    double *room = calloc((size_t)(layout->ranks + 2 * stages), sizeof *room);
     struct judging j = {.layout = layout,
                         .samples = samples,
                         .hosts = hosts,
                         .plan = plan,
                         .values = room,
+                        .stage_s = stage_s,
                         .drifts = drifts};
     memset(drifts, 0, LS_DRIFT_KINDS * sizeof *drifts);
     if (!room)
         return ls_no_memory(error, "to compare ranks");
-    j.stage_s = room + layout->ranks;
-    j.low_s = j.stage_s + stages;
+    j.low_s = room + layout->ranks;
     j.planned_s = j.low_s + stages;
     medians_set(&j);
     int status = planned_set(&j, error);

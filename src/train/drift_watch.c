@@ -20,10 +20,10 @@ int drift_watch_open(struct drift_watch *w, const struct ls_trainer *t, struct l
     w->sorted = calloc((size_t)w->every, sizeof *w->sorted);
     w->all = calloc((size_t)ranks, sizeof *w->all);
     w->hosts = calloc((size_t)ranks, sizeof *w->hosts);
+    w->stage_s = calloc((size_t)t->layout.size[LS_AXIS_PP], sizeof *w->stage_s);
     w->plan.stage_s = calloc((size_t)t->layout.size[LS_AXIS_PP], sizeof(double));
-    int status = w->window && w->sorted && w->all && w->hosts && w->plan.stage_s
-                     ? LS_OK
-                     : ls_no_memory(error, "to watch for drift");
+    bool made = w->window && w->sorted && w->all && w->hosts && w->stage_s && w->plan.stage_s;
+    int status = made ? LS_OK : ls_no_memory(error, "to watch for drift");
     status = ls_comm_agree(w->world, status, error);
     gethostname(host, sizeof host - 1);
     return status ? status
@@ -36,6 +36,7 @@ void drift_watch_close(struct drift_watch *w)
     free(w->sorted);
     free(w->all);
     free(w->hosts);
+    free(w->stage_s);
     free(w->plan.stage_s);
     *w = (struct drift_watch){0};
 }
@@ -98,7 +99,7 @@ int drift_watch_judge(struct drift_watch *w, bool changed[LS_DRIFT_KINDS], struc
     struct ls_drift before[LS_DRIFT_KINDS];
     memcpy(before, w->now, sizeof before);
     int status = ls_drift_judge(w->layout, w->all, (const char(*)[LS_DRIFT_HOST_BYTES])w->hosts,
-                                w->planned ? &w->plan : NULL, w->now, error);
+                                w->planned ? &w->plan : NULL, w->stage_s, w->now, error);
     for (int kind = 0; kind < LS_DRIFT_KINDS; kind++)
         changed[kind] = before[kind].found != w->now[kind].found ||
                         (w->now[kind].found && before[kind].subject != w->now[kind].subject);

@@ -16,7 +16,8 @@ struct drift_watch {
     struct ls_drift_sample *all;        /* [ranks] */
     char (*hosts)[LS_DRIFT_HOST_BYTES]; /* [ranks] */
     float *sorted;                      /* [every] */
-    struct ls_run_plan plan;            /* rank 0's */
+    double *stage_s; /* [pipeline ranks] rank 0's: what a rank of each computed in that window */
+    struct ls_run_plan plan; /* rank 0's */
     bool planned;
     struct ls_drift now[LS_DRIFT_KINDS]; /* rank 0's: what was found in the last window */
 };

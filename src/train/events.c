@@ -216,8 +216,20 @@ static void subject_record(struct ls_jsonl *m, const struct ls_drift *drift)
         ls_jsonl_int(m, drift->kind == LS_DRIFT_STAGE ? "stage" : "rank", drift->subject);
 }
 
+/* "0.31,0.1": what a rank of each stage computes, unless there are too many to write down. */
+static void stages_record(struct ls_jsonl *m, const double *stage_s, int64_t stages)
+{
+    enum { NUMBER_BYTES = 16 };
+    char text[LS_DRIFT_STAGES_MAX * NUMBER_BYTES] = "";
+    for (int64_t pp = 0; pp < stages && stages <= LS_DRIFT_STAGES_MAX; pp++)
+        ls_string_add(text, sizeof text, pp ? "," : "", "%.6g", stage_s[pp]);
+    if (text[0])
+        ls_jsonl_string(m, "stages_s", text);
+}
+
 int events_drift(struct events *events, const struct ls_drift *drift, double step_s,
-                 const struct ls_run_plan *plan, struct ls_error *error)
+                 const struct ls_run_plan *plan, const double *stage_s, int64_t stages,
+                 struct ls_error *error)
 {
     struct ls_jsonl *m = event_begin(events, "drift");
     ls_jsonl_string(m, "kind", ls_drift_name(drift->kind));
@@ -230,6 +242,8 @@ int events_drift(struct events *events, const struct ls_drift *drift, double ste
     ls_jsonl_float(m, "step_s", (float)step_s);
     if (plan)
         ls_jsonl_float(m, "plan_step_s", (float)plan->step_s);
+    if (drift->kind == LS_DRIFT_STAGE)
+        stages_record(m, stage_s, stages);
     ls_jsonl_string(m, "text", drift->text);
     show(events, LS_LOG_WARNING, drift->text);
     return ls_jsonl_end(m, error);

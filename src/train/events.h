@@ -57,10 +57,12 @@ int events_copied(struct events *events, const char *where, const struct copy_ou
 int events_replayed(struct events *events, double replay_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */
 int events_signal(struct events *events, struct ls_error *error);
-/* "drift": what was found, and what a step takes and should (plan NULL: there is none). It is shown
- * as a warning too. "drift_over": it is no more so. "advice": a sentence for people. */
+/* "drift": what was found, what a step takes and should (plan NULL: there is none), and, beside an
+ * unbalanced stage, what all compute: stage_s[stages]. It is shown as a warning too. "drift_over":
+ * it is no more so. "advice": a sentence for people. */
 int events_drift(struct events *events, const struct ls_drift *drift, double step_s,
-                 const struct ls_run_plan *plan, struct ls_error *error);
+                 const struct ls_run_plan *plan, const double *stage_s, int64_t stages,
+                 struct ls_error *error);
 int events_drift_over(struct events *events, enum ls_drift_kind kind, struct ls_error *error);
 int events_advice(struct events *events, const char *text, struct ls_error *error);
 /* "end" with how: done, stopped, or failed and why. */

@@ -169,7 +169,7 @@ static int drift_tell(struct ls_running *run, double step_s, struct ls_error *er
             continue;
         if (drift->found)
             status = events_drift(&run->events, drift, step_s, watch->planned ? &watch->plan : NULL,
-                                  error);
+                                  watch->stage_s, watch->layout->size[LS_AXIS_PP], error);
         else
             status = events_drift_over(&run->events, (enum ls_drift_kind)kind, error);
         status = records_judge(&run->records, status, error);

@@ -1,6 +1,7 @@
 /* Tables: every generator on awkward sizes, what the validator must catch, figures beside the
  * papers' formulas, slots, and the cut of layers into stages. */
 #include <lockstep/parallel/pipeline.h>
+#include <lockstep/parallel/stage_times.h>
 #include <lockstep/planner/closed_forms.h>
 
 #include <math.h>
@@ -592,16 +593,17 @@ CASE(test_split)
     assert_non_null(strstr(error.text, "the nearest that works is 3 stages"));
 }
 
-/* The least maximum over all cuts, by trying them. */
-static double best_maximum(const double *cost, int layers, int stages, int begin)
+/* The least maximum over all cuts, by trying them; a layer takes times[s] as long in stage s. */
+static double best_maximum(const double *cost, int layers, const double *times, int stages,
+                           int begin)
 {
     double sum = 0, best = INFINITY;
     for (int end = begin + 1; end <= layers - (stages - 1); end++) {
         sum += cost[end - 1];
         if (stages == 1 && end < layers)
             continue;
-        double rest = stages == 1 ? 0 : best_maximum(cost, layers, stages - 1, end);
-        best = fmin(best, fmax(sum, rest));
+        double rest = stages == 1 ? 0 : best_maximum(cost, layers, times + 1, stages - 1, end);
+        best = fmin(best, fmax(sum * times[0], rest));
     }
     return best;
 }
@@ -612,15 +614,18 @@ CASE(test_split_is_the_best)
         uint32_t draw[4];
         ls_philox(ls_philox_key_of(3, "split"), (uint32_t[4]){trial}, draw);
         int layers = 1 + (int)(draw[0] % 10), stages = 1 + (int)(draw[1] % (uint32_t)layers);
-        double cost[10], most = 0;
+        double cost[10], times[10], most = 0;
         for (int i = 0; i < layers; i++) {
             uint32_t out[4];
             ls_philox(ls_philox_key_of(4, "split"), (uint32_t[4]){trial, (uint32_t)i}, out);
             cost[i] = (double)(out[0] % 16);
+            times[i] = trial % 2 ? (double)(1 + out[1] % 4) : 1;
         }
         int64_t first[16];
         struct ls_error error = {0};
-        assert_int_equal(ls_stage_split(cost, layers, stages, first, &error), LS_OK);
+        int status = trial % 2 ? ls_stage_split_timed(cost, layers, times, stages, first, &error)
+                               : ls_stage_split(cost, layers, stages, first, &error);
+        assert_int_equal(status, LS_OK);
         assert_int_equal(first[0], 0);
         assert_int_equal(first[stages], layers);
         for (int s = 0; s < stages; s++) {
@@ -628,9 +633,9 @@ CASE(test_split_is_the_best)
             assert_true(first[s] < first[s + 1]);
             for (int64_t i = first[s]; i < first[s + 1]; i++)
                 sum += cost[i];
-            most = fmax(most, sum);
+            most = fmax(most, sum * times[s]);
         }
-        double best = best_maximum(cost, layers, stages, 0);
+        double best = best_maximum(cost, layers, times, stages, 0);
         if (most != best)
             fail_msg("%d layers, %d stages: costliest stage %g, best %g", layers, stages, most,
                      best);

@@ -4,6 +4,7 @@
 #include "../support/suite.h"
 
 #include <lockstep/planner.h>
+#include <lockstep/planner/rebalance.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -88,3 +89,44 @@ CASE(test_a_slow_link_slows_its_moves)
 }
 
 SUITE_MAIN(NULL, NULL)
+
+/* ---- a slow stage ---------------------------------------------------------------------------- */
+
+static struct ls_rebalance rebalance(const char *layout, const double *stage_s)
+{
+    struct ls_rebalance found;
+    struct ls_error error = {0};
+    struct ls_config config =
+        config_of_words("model.vocab=257 model.layers=8 model.channels=128 model.heads=4 "
+                        "model.context=128 batch.global=8 batch.micro=1 %s",
+                        layout);
+    assert_ok(ls_rebalance_find(&config, stage_s, 4, &found, &error), error);
+    return found;
+}
+
+/* By the times of stages, whatever the schedule; nothing changes if stages take what their layers
+ * cost, or memory has no room for another split. */
+CASE(test_a_slow_stage_gets_fewer_layers)
+{
+    static const char *const layouts[] = {
+        "parallel.pp=2", "parallel.pp=2 parallel.schedule=zb-h1",
+        "parallel.pp=2 parallel.schedule=interleaved parallel.chunks=2"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct ls_rebalance found = rebalance(layouts[i], (double[]){3, 1});
+        if (found.stage != 0 || !(found.above > 1 && found.above < 4) || !found.split[0] ||
+            !(found.share > 0.4 && found.share < 0.9))
+            fail_msg("%s: stage %ld is %g above others; %g with \"%s\"", layouts[i],
+                     (long)found.stage, found.above, found.share, found.split);
+    }
+    struct ls_rebalance found = rebalance("parallel.pp=2", (double[]){3, 1});
+    assert_string_equal(found.split, "0-2,3-9");
+    found = rebalance("parallel.pp=2 parallel.split=0-2,3-9", (double[]){1, 1});
+    assert_int_equal(found.stage, 0);
+    assert_string_equal(found.split, ""); /* it is the best already */
+    found = rebalance("parallel.pp=2", (double[]){1, 1});
+    assert_string_equal(found.split, "");
+    assert_true(found.share == 1);
+    found = rebalance("parallel.pp=2 memory.device_budget=1KiB memory.overcommit=true",
+                      (double[]){3, 1});
+    assert_string_equal(found.split, "");
+}

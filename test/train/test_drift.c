@@ -4,6 +4,7 @@
  */
 #include <lockstep/train.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,12 @@ CASE_WITH(test_unbalanced_stage, tokens_setup, scratch_teardown)
     assert_int_equal(told.drift.kind, LS_DRIFT_STAGE);
     assert_int_equal(told.drift.subject, 1);
     has(told.drift.text, "stage 1 (rank 1 on host ");
+    static const char name[] = "\"stages_s\": \"";
+    char *metrics = metrics_of(&config), *at = strstr(metrics, name), *end = "";
+    double first = at ? strtod(at + strlen(name), &end) : 0;
+    if (*end != ',' || !(first > 0) || fabs(strtod(end + 1, NULL) / first - 4) > 1)
+        fail_msg("stages take %.30s", at ? at : "what nobody records");
+    free(metrics);
 }
 
 CASE_WITH(test_input_wait, tokens_setup, scratch_teardown)
@@ -206,7 +213,8 @@ static void judge(const struct ls_layout *layout, const struct ls_drift_sample *
                   const struct ls_run_plan *plan, struct ls_drift drifts[LS_DRIFT_KINDS])
 {
     struct ls_error error = {0};
-    assert_ok(ls_drift_judge(layout, samples, NULL, plan, drifts, &error), error);
+    double stage_s[4];
+    assert_ok(ls_drift_judge(layout, samples, NULL, plan, stage_s, drifts, &error), error);
 }
 
 /* Samples of ranks that compute 0.8 s of a step of 1 s. */

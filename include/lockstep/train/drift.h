@@ -33,6 +33,7 @@ struct ls_drift_sample {
     float step_s, own_s, own_low_s, data_s;
     float wait_s[LS_ACCOUNTS];
 };
+enum { LS_DRIFT_STAGES_MAX = 256 /* whose times are recorded */ };
 enum { LS_DRIFT_WORDS = sizeof(struct ls_drift_sample) / sizeof(float), LS_DRIFT_HOST_BYTES = 64 };
 
 enum ls_drift_kind {
@@ -55,11 +56,11 @@ struct ls_drift {
     char text[320];                 /* "rank 3 on host node2 computes 0.310 s a step, ..." */
 };
 
-/* Local. The worst of each kind; samples[ranks], hosts[ranks] (may be NULL), plan may be NULL.
- * LS_ENOMEM. */
+/* Local. The worst of each kind; samples[ranks], hosts[ranks] (may be NULL), plan may be NULL;
+ * stage_s[pipeline ranks] = what a rank of each stage computes, in seconds. LS_ENOMEM. */
 int ls_drift_judge(const struct ls_layout *layout, const struct ls_drift_sample *samples,
                    const char (*hosts)[LS_DRIFT_HOST_BYTES], const struct ls_run_plan *plan,
-                   struct ls_drift drifts[LS_DRIFT_KINDS], struct ls_error *error);
+                   double *stage_s, struct ls_drift drifts[LS_DRIFT_KINDS], struct ls_error *error);
 
 LS_C_END
 #endif
