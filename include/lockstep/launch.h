@@ -12,7 +12,8 @@
  *
  * RUN/events.jsonl is its record: one JSON object a line with "time" (seconds since 1970), "event"
  * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back,
- * host_slow, host_suspect, layout, going_on, not_repeated, deadline, stopped, done, gave_up. */
+ * host_slow, stage_slow, split_refused, gained, host_suspect, disk_full, disk_read_only, layout,
+ * going_on, not_repeated, deadline, stopped, done, gave_up. */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H
 

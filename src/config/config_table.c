@@ -609,7 +609,8 @@ static const struct ls_config_key table[] = {
          "a row, before the run begins"),
     REAL("launch.slow", RUN, "0", 0, 100, launch.slow,
          "`lockstep launch` leaves a host of which a rank computes so much slower than the others, "
-         "if the job is faster without it: 0.5 = 50 %; 0 = never"),
+         "and takes layers from a stage that does, if the job is faster then: 0.5 = 50 %; 0 = "
+         "never"),
     REAL("launch.deadline_s", RUN, "0", 0, 1e9, launch.deadline_s,
          "seconds from the start of `lockstep launch` in which the job must have saved and ended: "
          "it is asked to in time; 0 = none, but in Slurm the end of the allocation"),

@@ -53,15 +53,16 @@ struct launcher {
     double busy_s;         /* since when ranks of an earlier start hold the run; 0: none do */
     bool grows;            /* hosts came back while this start goes on */
     bool resized;          /* this start was asked to end, for another layout */
-    struct launch_gain gain; /* of leaving a slow host */
-    bool cut_off;            /* this start was ended, because a host of it does not answer */
-    double heard_s;          /* when this start last recorded something */
-    double tried_s;          /* the same, or when its hosts were last tried */
-    int halted;              /* since then rank 0 was found stopped so often */
-    double end_s;            /* when this start was seen to have recorded its end; 0: not yet */
-    double fault_s;          /* when the last failure was seen; 0: there is none to get over */
-    int64_t fault_step;      /* what was recorded then */
-    bool ended;              /* events.jsonl says so */
+    struct launch_gain gain;   /* of leaving a slow host */
+    struct launch_split split; /* because of a slow stage */
+    bool cut_off;              /* this start was ended, because a host of it does not answer */
+    double heard_s;            /* when this start last recorded something */
+    double tried_s;            /* the same, or when its hosts were last tried */
+    int halted;                /* since then rank 0 was found stopped so often */
+    double end_s;              /* when this start was seen to have recorded its end; 0: not yet */
+    double fault_s;            /* when the last failure was seen; 0: there is none to get over */
+    int64_t fault_step;        /* what was recorded then */
+    bool ended;                /* events.jsonl says so */
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -192,6 +193,8 @@ static int layout_choose(struct launcher *l, struct ls_error *error)
     memcpy(before, l->keys, sizeof before);
     int status =
         launch_layout_choose(l->launch, &l->hosts, &l->watch, l->wanted, l->keys, &l->ranks, error);
+    if (!status)
+        launch_split_add(&l->split, l->ranks, l->keys);
     if (status || (l->starts > 0 && ranks == l->ranks && !strcmp(before, l->keys)))
         return status;
     if (l->starts > 0 || l->keys[0]) {
@@ -247,16 +250,26 @@ static bool may_grow(struct launcher *l)
     return l->grows && l->ranks < l->wanted && !launch_hosts_trying(&l->hosts);
 }
 
-/* Whether this start is to end for another layout: with hosts that are back, or without a slow one.
- */
+/* Whether this start is to end for another layout: with hosts that are back, without a slow one, or
+ * with fewer layers in a slow stage. */
 static bool resize(struct launcher *l)
 {
     if (may_grow(l)) {
-        l->gain.expected_s = 0;
+        l->gain.expected_s = l->split.expected_s = 0;
         return true;
     }
-    return launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch, l->launch, &l->events,
-                             &l->gain);
+    if (launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch, l->launch, &l->events,
+                          &l->gain))
+        return true;
+    return launch_split_change(&l->split, &l->watch, l->launch, launch_hosts_most(&l->hosts),
+                               l->ranks, l->keys, &l->events);
+}
+
+/* Whether it was worth it. */
+static void gained(struct launcher *l)
+{
+    launch_slow_gained(&l->gain, &l->watch, l->launch, &l->events);
+    launch_split_gained(&l->split, &l->watch, l->launch, &l->events);
 }
 
 /* Whether this start has recorded how the run ended. Of workers that live on when others fail, a
@@ -379,7 +392,7 @@ static void watch(struct launcher *l)
         if (*l->launch->asked > 1)
             launch_job_kill(&l->job);
         if (!l->resized)
-            launch_slow_gained(&l->gain, &l->watch, l->launch, &l->events);
+            gained(l);
         if (!asks && !l->resized && l->watch.stepped)
             l->resized = resize(l);
         asks = asked(l) || l->resized;
@@ -389,7 +402,7 @@ static void watch(struct launcher *l)
     launch_hosts_forget(&l->hosts);
     launch_watch_look(&l->watch);
     if (!l->resized)
-        launch_slow_gained(&l->gain, &l->watch, l->launch, &l->events);
+        gained(l);
     int code = launch_watch_code(&l->watch);
     if (l->lingers && code >= 0) {
         l->job.code = code;
@@ -576,6 +589,9 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
     } else if (l->job.code == ls_exit_code(LS_EBUSY) && !first && busy_await(l)) {
+        *code = ls_exit_code(LS_ESTOPPED);
+        *over = false;
+    } else if (launch_split_refused(&l->split, &l->job, &l->watch, text, l->launch, &l->events)) {
         *code = ls_exit_code(LS_ESTOPPED);
         *over = false;
     } else if (disk_await(l, text)) {

@@ -145,6 +145,14 @@ int launch_hosts_slots(const struct launch_hosts *hosts, bool all)
     return slots;
 }
 
+int launch_hosts_most(const struct launch_hosts *hosts)
+{
+    int most = 1;
+    for (int i = 0; i < hosts->count; i++)
+        most = hosts->list[i].up && hosts->list[i].slots > most ? hosts->list[i].slots : most;
+    return most;
+}
+
 void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks)
 {
     for (int i = 0; i < hosts->count; i++) {

@@ -24,11 +24,9 @@ static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double 
                         struct ls_cluster *cluster, struct ls_error *error)
 {
     char text[CLUSTER_BYTES];
-    int64_t up = 0, most = 1;
-    for (int i = 0; i < hosts->count; i++) {
+    int64_t up = 0, most = launch_hosts_most(hosts);
+    for (int i = 0; i < hosts->count; i++)
         up += hosts->list[i].up;
-        most = hosts->list[i].up ? ls_max(most, hosts->list[i].slots) : most;
-    }
     bool even = up > 1 && slots % up == 0 && slots / up <= most;
     int64_t each = even ? slots / up : slots;
     double memory = (double)ls_device_memory().total / (double)ls_min(each, most);

@@ -78,6 +78,8 @@ void launch_hosts_forget(struct launch_hosts *hosts);
 void launch_hosts_leave(struct launch_host *host);
 /* Slots of hosts that are up, or of all. */
 int launch_hosts_slots(const struct launch_hosts *hosts, bool all);
+/* Slots of the host that is up and has most, at least 1. */
+int launch_hosts_most(const struct launch_hosts *hosts);
 /* The first hosts that are up with `ranks` slots together hold the ranks of a start. */
 void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks);
 /* Whether those are this machine alone. */
@@ -190,6 +192,7 @@ void launch_starting_close(struct launch_starting *starting);
 
 /* ---- the run's records ----------------------------------------------------------------------- */
 
+enum { LAUNCH_RECENT = 9 };
 struct launch_watch {
     char path[PATH_MAX];
     char mark[512]; /* the newest "start" or "resume" of any start of the job */
@@ -202,9 +205,14 @@ struct launch_watch {
     double peak_flops;
     double save_s, eval_s, step_s; /* the longest two, and the newest step; 0: not known */
     char slow_host[64];
-    int64_t slow_rank;            /* of this start, that drifts; -1: none */
-    double slow_above, slow_s;    /* how far above the others it is, and since when */
-    char end[32], end_text[1024]; /* how and why this start ended, as it says; "" before */
+    int64_t slow_rank;              /* of this start, that drifts; -1: none */
+    double slow_above, slow_s;      /* how far above the others it is, and since when */
+    int64_t stage;                  /* of this start, that is unbalanced; -1: none */
+    double stage_since_s;           /* since when */
+    char stages_s[4096];            /* what ranks of each stage compute: "0.3,0.1" */
+    double recent_s[LAUNCH_RECENT]; /* newest steps of this start, but the first: what they took */
+    int64_t recent;                 /* how many there were */
+    char end[32], end_text[1024];   /* how and why this start ended, as it says; "" before */
     off_t size;
     struct timespec changed;
 };
@@ -213,6 +221,8 @@ void launch_watch_open(struct launch_watch *watch, const char *run);
 void launch_watch_begin(struct launch_watch *watch);
 /* Whether the file is another than at the last look. */
 bool launch_watch_look(struct launch_watch *watch);
+/* What a step of this start takes: the median of the recent ones; 0: not known. */
+double launch_watch_step_s(const struct launch_watch *watch);
 /* The exit code of an end that all ranks came to together, as it is recorded; -1: there is none. */
 int launch_watch_code(const struct launch_watch *watch);
 
@@ -311,6 +321,38 @@ int launch_events_open(struct launch_events *events, const struct ls_launch *lau
 /* Begins an event; its fields may follow by ls_jsonl_*, then launch_events_end. */
 struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step);
 void launch_events_end(struct launch_events *events);
+
+/* ---- a slow stage ---------------------------------------------------------------------------- */
+
+/* Another split of layers over stages, because a stage was measured slow. Zero it first. */
+struct launch_split {
+    char text[LS_CONFIG_TEXT_BYTES];   /* "parallel.split=0-2,3"; "": none */
+    char of[LS_CONFIG_TEXT_BYTES];     /* keys of the layout that it is for */
+    char before[LS_CONFIG_TEXT_BYTES]; /* the split before; "": that of the layout */
+    int64_t ranks, stage;              /* of that layout; the slow one */
+    double before_s, expected_s;       /* of a step; 0: what was gained is recorded */
+    double next_s;                     /* no other change before */
+    bool fails;                        /* the newest change gained nothing: it is undone,
+                                        * and no other is made */
+    bool over;
+};
+/* Adds the split to keys[LS_CONFIG_TEXT_BYTES], the layout of the next start, if it is for that.
+ */
+void launch_split_add(const struct launch_split *split, int64_t ranks, char *keys);
+/* Whether this start is to end for another split: launch.slow says so, a stage has been slow for
+ * some time, and steps should take less with the split, which is recorded; or the newest change
+ * gained nothing. keys: of this start. */
+bool launch_split_change(struct launch_split *split, const struct launch_watch *watch,
+                         const struct ls_launch *launch, int64_t slots, int64_t ranks,
+                         const char *keys, struct launch_events *events);
+/* In the start with the split: records what a step takes, once some are done. */
+void launch_split_gained(struct launch_split *split, const struct launch_watch *watch,
+                         const struct ls_launch *launch, struct launch_events *events);
+/* The start with the split, which has recorded nothing yet, ended because its layout was refused.
+ * False: that is not why. */
+bool launch_split_refused(struct launch_split *split, const struct launch_job *job,
+                          const struct launch_watch *watch, const char *text,
+                          const struct ls_launch *launch, struct launch_events *events);
 
 /* ---- a host that is left --------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #include "launch/launch_private.h"
 
 #include <lockstep/base/json.h>
+#include <lockstep/base/median.h>
 #include <lockstep/train/drift.h>
 
 #include <fcntl.h>
@@ -13,21 +14,43 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { WARM_UP_STEPS = 2 };
+
 /* What the lines told so far, read from the last one backwards. */
 struct found {
     int64_t step, from, ranks;
     double peak_flops, save_s, eval_s, step_s;
     char mark[512], end[32], end_text[1024];
-    bool stepped, began, any, drifted;
+    bool stepped, began, any, drifted, staged;
     int64_t slow_rank; /* where it drifted; -1: no more */
     double slow_above;
     char slow_host[64];
+    int64_t stage; /* the same of stages */
+    char stages_s[4096];
 };
 
 static const char *text_of(const struct json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
+}
+
+/* "drift" or "drift_over": the newest of each kind counts. */
+static void drift_take(struct found *found, const struct json_t *object, bool over)
+{
+    const char *kind = text_of(object, "kind");
+    if (!found->drifted && !strcmp(kind, ls_drift_name(LS_DRIFT_SLOW_RANK))) {
+        double took_s = json_number_value(json_object_get(object, "took_s"));
+        double expected_s = json_number_value(json_object_get(object, "expected_s"));
+        found->drifted = true;
+        found->slow_rank = over ? -1 : json_integer_value(json_object_get(object, "rank"));
+        snprintf(found->slow_host, sizeof found->slow_host, "%s", text_of(object, "host"));
+        found->slow_above = expected_s > 0 ? took_s / expected_s - 1 : 0;
+    } else if (!found->staged && !strcmp(kind, ls_drift_name(LS_DRIFT_STAGE))) {
+        found->staged = true;
+        found->stage = over ? -1 : json_integer_value(json_object_get(object, "stage"));
+        snprintf(found->stages_s, sizeof found->stages_s, "%s", text_of(object, "stages_s"));
+    }
 }
 
 /* One line. Only those of interest are parsed. */
@@ -47,15 +70,8 @@ static void line_take(struct found *found, const char *line, size_t length)
         found->step = step;
         found->step_s = json_number_value(json_object_get(object, "step_s"));
         found->stepped = true;
-    } else if (!found->drifted && !strncmp(name, "drift", 5) &&
-               !strcmp(text_of(object, "kind"), ls_drift_name(LS_DRIFT_SLOW_RANK))) {
-        bool over = strcmp(name, "drift") != 0;
-        double took_s = json_number_value(json_object_get(object, "took_s"));
-        double expected_s = json_number_value(json_object_get(object, "expected_s"));
-        found->drifted = true;
-        found->slow_rank = over ? -1 : json_integer_value(json_object_get(object, "rank"));
-        snprintf(found->slow_host, sizeof found->slow_host, "%s", text_of(object, "host"));
-        found->slow_above = expected_s > 0 ? took_s / expected_s - 1 : 0;
+    } else if (!strncmp(name, "drift", 5)) {
+        drift_take(found, object, strcmp(name, "drift") != 0);
     } else if (!strcmp(name, "save")) {
         found->save_s = fmax(found->save_s, json_number_value(json_object_get(object, "save_s")));
     } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
@@ -136,6 +152,14 @@ static void durations_take(struct launch_watch *watch, const struct found *found
     watch->step_s = found->stepped ? found->step_s : watch->step_s;
 }
 
+double launch_watch_step_s(const struct launch_watch *watch)
+{
+    double sorted[LAUNCH_RECENT];
+    int64_t count = ls_min(watch->recent, LAUNCH_RECENT);
+    memcpy(sorted, watch->recent_s, sizeof sorted);
+    return count > 0 ? ls_median(sorted, count) : watch->step_s;
+}
+
 void launch_watch_begin(struct launch_watch *watch)
 {
     struct found found = {0};
@@ -151,7 +175,8 @@ void launch_watch_begin(struct launch_watch *watch)
     watch->step = ls_max(watch->step, found.step);
     durations_take(watch, &found);
     watch->started = watch->stepped = false;
-    watch->slow_rank = -1;
+    watch->slow_rank = watch->stage = -1;
+    watch->recent = 0;
     watch->end[0] = watch->end_text[0] = '\0';
     watch->size = 0;
 }
@@ -188,6 +213,13 @@ bool launch_watch_look(struct launch_watch *watch)
         watch->slow_above = found.slow_above;
         memcpy(watch->slow_host, found.slow_host, sizeof watch->slow_host);
     }
+    if (found.staged) {
+        watch->stage_since_s = watch->stage == found.stage ? watch->stage_since_s : ls_now_s();
+        watch->stage = found.stage;
+        memcpy(watch->stages_s, found.stages_s, sizeof watch->stages_s);
+    }
+    if (found.stepped && found.step > ls_max(watch->step, watch->from + WARM_UP_STEPS))
+        watch->recent_s[watch->recent++ % LAUNCH_RECENT] = found.step_s;
     if (found.stepped) {
         watch->stepped = true;
         watch->step = found.step;

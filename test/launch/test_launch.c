@@ -17,6 +17,7 @@
 #include <lockstep/train.h>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -485,6 +486,33 @@ CASE(test_a_step_that_is_not_finite)
 }
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
+
+/* A stage that is named as slow (by a record of the test's) gets fewer layers, and the bits are the
+ * same. What that gains is up to the machine: the job may go back. */
+CASE(test_a_slow_stage_has_the_same_bits)
+{
+    static const char layers[] = "model.layers=6 ";
+    static const char drift[] =
+        "{\"time\": 1, \"event\": \"drift\", \"step\": 1, \"kind\": \"unbalanced_stage\", "
+        "\"stage\": 1, \"stages_s\": \"1,4\", \"text\": \"slow\"}\n";
+    char keys[512];
+    mpirun_or_skip();
+    snprintf(keys, sizeof keys,
+             LAUNCHED_KEYS "%strain.steps=1000000 train.save_every=5 parallel.pp=2 "
+                           "launch.pause_s=0 launch.slow=0.5",
+             layers);
+    pid_t launcher = job_start(RATE, "uneven", keys);
+    launched_await_step(launcher, folder, "uneven", 3);
+    int file = open(scratch_path(folder, "uneven/metrics.jsonl"), O_WRONLY | O_APPEND);
+    assert_int_equal(write(file, drift, sizeof drift - 1), sizeof drift - 1);
+    close(file);
+    launched_await_event(launcher, folder, "uneven", "going_on", 1);
+    assert_int_equal(launched_events(folder, "uneven", "stage_slow", "\"stage\": 1"), 1);
+    launched_stop(launcher, folder, "uneven");
+    launched_expect_same_of(folder, "uneven", layers);
+    assert_int_equal(launched_events(folder, "uneven", "start", "parallel.split=0-"), 1);
+    assert_int_equal(launched_events(folder, "uneven", "failed", NULL), 0);
+}
 
 /* No process of the job outlives it; the next one waits for their end, and goes on in one start. */
 CASE(test_a_killed_launcher)

@@ -726,6 +726,99 @@ CASE(test_a_slow_host)
              "model.channels=16384 model.heads=64 model.layers=96", NULL);
 }
 
+/* What start n of a job in two stages records: <out>.n. Steps of which the last takes step_s, and
+ * what stages take. */
+static void stages_write(const char *out, int n, int from, int to, const char *stages_s,
+                         double step_s)
+{
+    char name[64], text[2048] = "";
+    snprintf(name, sizeof name, "%s.%d", out, n);
+    ls_string_add(text, sizeof text, "",
+                  "{\"time\": %d, \"event\": \"%s\", \"step\": %d, \"ranks\": 2}\n", n,
+                  from ? "resume" : "start", from);
+    ls_string_add(text, sizeof text, "",
+                  "{\"time\": %d, \"event\": \"drift\", \"step\": %d, \"kind\": "
+                  "\"unbalanced_stage\", \"stage\": 0, \"stages_s\": \"%s\"}\n",
+                  n, from, stages_s);
+    for (int step = from + 1; step <= to; step++)
+        ls_string_add(text, sizeof text, "",
+                      "{\"time\": %d, \"step\": %d, \"loss_bits\": \"40000000\", \"step_s\": %g}\n",
+                      n, step, step_s);
+    scratch_write(scratch_path(folder, name), text, strlen(text));
+}
+
+#define SPLIT "0-1,2-7"
+
+/* A job of which start n records <out>.n and goes on until it is asked to end; one without such a
+ * record finds no room for its layout. */
+static pid_t stages_start(const char *out)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+             "mkdir -p %s\necho \"$@\" >> %s/started\nn=$(wc -l < %s/started)\n"
+             "[ -e %s.$n ] || { echo '%s' >&2; exit 13; }\n[ -p %s/told ] || mkfifo %s/told\n"
+             "cat %s.$n >> %s/metrics.jsonl\n"
+             "echo host a pid 4711 started 1 since now > %s/lock\n"
+             "read -r word < %s/told\nrm %s/lock\nexit 21\n",
+             out, out, out, out, END(13, "0", "no room for that layout"), out, out, out, out, out,
+             out, out);
+    script_write("bin/mpirun", text);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *true) ;; 'a kill -USR1 4711') echo > %s/told ;; esac\n",
+             out);
+    script_write("agent", text);
+    scratch_write(scratch_path(folder, "stages"), "a slots=2\n", 10);
+    return launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", out,
+                          LAUNCHED_KEYS "--hosts stages model.layers=6 parallel.pp=2 "
+                                        "launch.pause_s=0 launch.slow=0.5");
+}
+
+static void stages_end(pid_t launcher, const char *out, int starts, int with_split)
+{
+    launched_stop(launcher, folder, out);
+    assert_int_equal(launched_events(folder, out, "start", NULL), starts);
+    assert_int_equal(launched_events(folder, out, "start", "parallel.split=" SPLIT), with_split);
+    assert_int_equal(launched_events(folder, out, "stage_slow", "\"split\": \"" SPLIT "\""),
+                     with_split);
+    assert_int_equal(launched_events(folder, out, "failed", NULL), 0);
+}
+
+/* The layers of a slow stage go to the other one, once. If that gains nothing, or is refused, they
+ * come back for good. */
+CASE(test_a_slow_stage)
+{
+    skip_without_mpi();
+    stages_write("gains", 1, 0, 1, "3,1", 2);
+    stages_write("gains", 2, 1, 9, "3,1", 1.5); /* no change soon after a change */
+    pid_t launcher = stages_start("gains");
+    launched_await_event(launcher, folder, "gains", "gained", 1);
+    stages_end(launcher, "gains", 2, 1);
+    assert_int_equal(launched_events(folder, "gains", "gained",
+                                     "\"stage\": 0, \"step_s\": 1.5, \"before_s\": 2,"),
+                     1);
+
+    stages_write("loses", 1, 0, 1, "3,1", 2);
+    stages_write("loses", 2, 1, 9, "3,1", 2.5);
+    stages_write("loses", 3, 9, 20, "3,1", 2);
+    launcher = stages_start("loses");
+    launched_await_step(launcher, folder, "loses", 20);
+    stages_end(launcher, "loses", 3, 1);
+    assert_int_equal(launched_events(folder, "loses", "gained", "\"step_s\": 2.5,"), 1);
+
+    stages_write("lacks", 1, 0, 1, "3,1", 2);
+    stages_write("lacks", 3, 1, 9, "3,1", 2);
+    launcher = stages_start("lacks");
+    launched_await_step(launcher, folder, "lacks", 9);
+    stages_end(launcher, "lacks", 3, 1);
+    assert_int_equal(launched_events(folder, "lacks", "split_refused", "no room for that"), 1);
+
+    stages_write("even", 1, 0, 1, "1.3,1", 2); /* below launch.slow */
+    launcher = stages_start("even");
+    launched_await_step(launcher, folder, "even", 1);
+    stages_end(launcher, "even", 1, 0);
+}
+
 /* A rank that computed wrongly names its host, which is left if a layout fits on the others. */
 CASE(test_a_suspect_host)
 {

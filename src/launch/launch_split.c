@@ -1,0 +1,170 @@
+/* Another split of layers over pipeline stages, because a stage was measured slow. */
+#include "launch/launch_private.h"
+
+#include <lockstep/base/words.h>
+#include <lockstep/planner/rebalance.h>
+#include <lockstep/train/drift.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* As of hosts: what has been slow for so many launch.pause_s; what a step takes then, at most; how
+ * long a change is left as it is; and after how many steps of a start it is judged. */
+#define WORTH 0.9
+enum { PAUSES = 10, STAYS_S = 600, STEPS = 7 };
+
+#define KEY "parallel.split="
+
+static bool is_of(const struct launch_split *split, int64_t ranks, const char *keys)
+{
+    return split->text[0] && split->ranks == ranks && !strcmp(split->of, keys);
+}
+
+void launch_split_add(const struct launch_split *split, int64_t ranks, char *keys)
+{
+    if (is_of(split, ranks, keys))
+        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, *keys ? " " : "", "%s", split->text);
+}
+
+/* The configuration of a start. False: a key is refused, of which the start knows more. */
+static bool config_make(const struct ls_launch *launch, const char *keys, struct ls_config *config)
+{
+    char words[LS_CONFIG_TEXT_BYTES], *save = NULL;
+    *config = *launch->config;
+    snprintf(words, sizeof words, "%s", keys);
+    for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        if (ls_config_set(config, word, NULL))
+            return false;
+    return true;
+}
+
+/* Of "0.3,0.1" the numbers; false: there are others than so many. */
+static bool times_read(const char *text, int64_t stages, double *stage_s)
+{
+    int64_t count = 0;
+    while (*text && count < stages) {
+        char *end;
+        stage_s[count++] = strtod(text, &end);
+        if (end == text)
+            return false;
+        text = end + (*end == ',');
+    }
+    return count == stages && !*text;
+}
+
+/* Whether another split is worth it. */
+static bool split_find(const struct launch_watch *watch, const struct ls_launch *launch,
+                       int64_t slots, const char *keys, struct ls_rebalance *found)
+{
+    double stage_s[LS_DRIFT_STAGES_MAX];
+    struct ls_config config;
+    struct ls_error why = {0};
+    if (!config_make(launch, keys, &config) || config.parallel.pp > LS_DRIFT_STAGES_MAX ||
+        ls_config_groups(&config) > 1 || !times_read(watch->stages_s, config.parallel.pp, stage_s))
+        return false;
+    if (ls_rebalance_find(&config, stage_s, slots, found, &why)) {
+        ls_log(launch->log, LS_LOG_WARNING, "stage %ld is slow, but its layers stay: %s",
+               (long)watch->stage, why.text);
+        return false;
+    }
+    return found->split[0] && found->above >= launch->config->launch.slow && found->share <= WORTH;
+}
+
+static void change_record(const struct launch_split *split, const struct ls_rebalance *found,
+                          const struct launch_watch *watch, const struct ls_launch *launch,
+                          struct launch_events *events)
+{
+    struct ls_jsonl *m = launch_events_begin(events, "stage_slow", watch->step);
+    ls_jsonl_int(m, "stage", found->stage);
+    ls_jsonl_double(m, "above", found->above);
+    ls_jsonl_string(m, "split", found->split);
+    ls_jsonl_double(m, "step_s", split->before_s);
+    ls_jsonl_double(m, "expected_s", split->expected_s);
+    launch_events_end(events);
+    ls_log(launch->log, LS_LOG_WARNING,
+           "stage %ld computes %.0f %% longer than others for its layers; a step of %s should "
+           "take %s with " KEY "%s",
+           (long)found->stage, 100 * found->above, ls_duration(split->before_s).text,
+           ls_duration(split->expected_s).text, found->split);
+}
+
+/* Without the split that keys end in. */
+static void layout_keep(struct launch_split *split, const char *keys)
+{
+    size_t length = strlen(keys), last = strlen(split->text);
+    bool has = last > 0 && length >= last && !strcmp(keys + length - last, split->text);
+    memcpy(split->before, split->text, sizeof split->before);
+    if (!has)
+        split->before[0] = '\0';
+    length -= has ? last : 0;
+    length -= has && length > 0;
+    snprintf(split->of, sizeof split->of, "%.*s", (int)length, keys);
+}
+
+bool launch_split_change(struct launch_split *split, const struct launch_watch *watch,
+                         const struct ls_launch *launch, int64_t slots, int64_t ranks,
+                         const char *keys, struct launch_events *events)
+{
+    const struct ls_config_launch *config = &launch->config->launch;
+    double now_s = ls_now_s();
+    struct ls_rebalance found;
+    if (split->fails) {
+        split->fails = false;
+        memcpy(split->text, split->before, sizeof split->text);
+        return true;
+    }
+    if (split->over || watch->stage < 0 || config->slow <= 0 || now_s < split->next_s ||
+        now_s - watch->stage_since_s < PAUSES * config->pause_s)
+        return false;
+    split->next_s = now_s + STAYS_S; /* what is not worth it now is looked at again then */
+    if (!split_find(watch, launch, slots, keys, &found))
+        return false;
+    layout_keep(split, keys);
+    snprintf(split->text, sizeof split->text, KEY "%.*s", (int)(sizeof split->text - sizeof KEY),
+             found.split);
+    split->ranks = ranks;
+    split->stage = found.stage;
+    split->before_s = launch_watch_step_s(watch);
+    split->expected_s = split->before_s * found.share;
+    change_record(split, &found, watch, launch, events);
+    return true;
+}
+
+void launch_split_gained(struct launch_split *split, const struct launch_watch *watch,
+                         const struct ls_launch *launch, struct launch_events *events)
+{
+    if (split->expected_s <= 0 || !watch->stepped || watch->step < watch->from + STEPS)
+        return;
+    double step_s = launch_watch_step_s(watch);
+    bool fails = step_s >= split->before_s;
+    struct ls_jsonl *m = launch_events_begin(events, "gained", watch->step);
+    ls_jsonl_int(m, "stage", split->stage);
+    ls_jsonl_double(m, "step_s", step_s);
+    ls_jsonl_double(m, "before_s", split->before_s);
+    ls_jsonl_double(m, "expected_s", split->expected_s);
+    launch_events_end(events);
+    ls_log(launch->log, fails ? LS_LOG_WARNING : LS_LOG_INFO,
+           "a step takes %s with " KEY "%s: it took %s before, and should take %s%s",
+           ls_duration(step_s).text, split->text + strlen(KEY), ls_duration(split->before_s).text,
+           ls_duration(split->expected_s).text,
+           fails ? "; the job goes back to the split before, and keeps that" : "");
+    split->expected_s = 0;
+    split->fails = split->over = fails;
+}
+
+bool launch_split_refused(struct launch_split *split, const struct launch_job *job,
+                          const struct launch_watch *watch, const char *text,
+                          const struct ls_launch *launch, struct launch_events *events)
+{
+    if (split->expected_s <= 0 || watch->started || job->code != ls_exit_code(LS_ELAYOUT))
+        return false;
+    struct ls_jsonl *m = launch_events_begin(events, "split_refused", watch->step);
+    ls_jsonl_string(m, "split", split->text + strlen(KEY));
+    ls_jsonl_string(m, "text", text);
+    launch_events_end(events);
+    ls_log(launch->log, LS_LOG_WARNING, "%s: the job goes on with the split before", text);
+    memcpy(split->text, split->before, sizeof split->text);
+    split->expected_s = 0;
+    split->over = true;
+    return true;
+}
