@@ -2,7 +2,7 @@
 """What computing steps twice costs (check.replay): bench-replay.py [--write] [STEPS] [KEY=VALUE...]
 
 Trains GPT-2 124M on 2 rank threads (ZeRO 1, 4 sequences of 1024 tokens a step), STEPS steps (4), each
-of which other ranks compute again: under two minutes on two idle cores. Tells on stderr what each
+of which other ranks compute again: about two minutes on two idle cores. Tells on stderr what each
 step took. Prints over the steps behind the first the medians of a step's seconds and of its
 replay's, and of their quotients: what `check.replay=1` adds to the time. With P it is P times as
 much. Uses build/lockstep. Keys are set beside those of the run, such as
