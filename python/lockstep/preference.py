@@ -43,13 +43,21 @@ class Preference(NamedTuple):
     hash: Optional[str]
 
 
-def preference_loss(logp: Any, reference: Any, beta: float) -> Tuple[Any, Any]:
+def preference_loss(logp: Any, reference: Any, beta: float, smoothing: float = 0.0) -> Tuple[Any, Any]:
     """Of log-probabilities of texts [pairs, 2], chosen and rejected: the margins [pairs], and the
-    derivative [pairs, 2] of the mean of -log sigmoid(margin) (DPO, arXiv 2305.18290)."""
+    derivative [pairs, 2] of the mean of :func:`losses` (DPO, arXiv 2305.18290)."""
     ratios = np.asarray(logp, np.float64) - reference
     margins = beta * (ratios[:, 0] - ratios[:, 1])
-    slope = -beta / len(margins) * np.exp(-np.logaddexp(0, margins))
+    slope = np.exp(-np.logaddexp(0, margins))
+    if smoothing:
+        slope = slope - smoothing
+    slope = -beta / len(margins) * slope
     return margins, np.stack([slope, -slope], axis=1)
+
+
+def losses(margins: Any, smoothing: float = 0.0) -> Any:
+    """-log sigmoid(margin) of each pair; -log sigmoid(-margin) in its place with the weight smoothing."""
+    return np.logaddexp(0, -margins) + smoothing * margins
 
 
 def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]
@@ -87,21 +95,27 @@ class DPO(Loop):
     Args:
         run: it trains; ``run.batch`` texts are a batch, so ``run.batch / 2`` pairs.
         pairs: a file of JSON lines, or dicts, with ``"prompt"``, ``"chosen"``, ``"rejected"``:
-            texts, or lists of token ids. The token that ends a document is put behind each text.
+            texts, or lists of token ids. The token that ends a document is put behind each text that
+            does not end with it.
         beta: how much a log-ratio counts.
+        label_smoothing: the share of pairs that are taken to be the wrong way round (cDPO), below 0.5.
         reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities.
             None: the run as it is at step 0; what it gives the pairs is kept in
             ``RUN/preference.npz``, and no second model is held.
     """
 
     def __init__(self, run: Run, pairs: Union[str, "os.PathLike[str]", Sequence[Any]], *,
-                 beta: float = 0.1, reference: Any = None, seed: int = 0) -> None:
+                 beta: float = 0.1, label_smoothing: float = 0.0, reference: Any = None,
+                 seed: int = 0) -> None:
         trains(run)
         if run.batch % 2:
             raise ArgumentError(f"batch.global is {run.batch}: expected an even number, for pairs")
         _arrays.positive("beta", beta)
+        _arrays.positive("label_smoothing", label_smoothing, or_zero=True)
+        if label_smoothing >= .5:
+            raise ArgumentError(f"label_smoothing is {label_smoothing}: expected a number below 0.5")
         super().__init__(run, seed, reference)
-        self.beta = beta
+        self.beta, self.smoothing = beta, label_smoothing
         self._texts = []
         for where, place, pair in _pairs_read(pairs):
             try:
@@ -131,12 +145,12 @@ class DPO(Loop):
             if isinstance(given, (list, tuple)) and any(
                     isinstance(x, Mapping) and "role" in x for x in given):
                 raise DataError(f'{where}: "{name}" is a list of messages: expected the text that '
-                                "lockstep.data.ChatTemplate makes of them, or its ids")
+                                "lockstep.data.ChatTemplate makes of them, as ids")
             ids[name] = (run.encode(given, special_tokens=name == "prompt")
                          if isinstance(given, str) else self._ids(f"{where}: {name}", given))
         end = [] if run.end_of_document is None else [run.end_of_document]
         for name in ("chosen", "rejected"):
-            whole = ids["prompt"] + ids[name] + end
+            whole = ids["prompt"] + ids[name] + (end if ids[name][-1:] != end else [])
             if not ids["prompt"] or len(whole) > run.sequence + 1:
                 raise DataError(f"{where}: {name}: {len(ids['prompt'])} tokens and {len(whole)} in "
                                 f"all: expected a prompt, and at most data.sequence + 1 = "
@@ -183,10 +197,10 @@ class DPO(Loop):
         ids, mask = self._batch(places)
         before = (self._before[places] if self._before is not None
                   else self._sums(self._reference, places))
-        margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta)
+        margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta, self.smoothing)
         self._backward(ids, mask * slope.reshape(-1, 1))
         last = self._update()
         seconds, tokens = time.perf_counter() - begin, (ids >= 0).sum()
         return self._record(Preference(
-            last.step, np.logaddexp(0, -margins).mean(), (margins > 0).mean(), margins.mean(), tokens,
+            last.step, losses(margins, self.smoothing).mean(), (margins > 0).mean(), margins.mean(), tokens,
             tokens / seconds, seconds, last.grad_norm, last.lr, last.hash))

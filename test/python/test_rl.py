@@ -177,16 +177,17 @@ def test_other_ratios_and_divergences_are_slopes_of_theirs(how):
     assert not np.allclose(plain.d_logprobs, loss.d_logprobs)  # twin
 
 
-def test_dpo_is_the_slope_of_its_loss():
+@pytest.mark.parametrize("smoothing", [0, .2])
+def test_dpo_is_the_slope_of_its_loss(smoothing):
     rng = np.random.RandomState(2)
     logp, reference = rng.randn(3, 2) * 5, rng.randn(3, 2) * 5
 
     def plain(values):
         z = .3 * ((values[:, 0] - reference[:, 0]) - (values[:, 1] - reference[:, 1]))
-        return np.mean(np.log(1 + np.exp(-z)))
+        return np.mean((1 - smoothing) * np.log(1 + np.exp(-z)) + smoothing * np.log(1 + np.exp(z)))
 
-    margins, slope = preference.preference_loss(logp, reference, .3)
-    assert np.isclose(np.log(1 + np.exp(-margins)).mean(), plain(logp))
+    margins, slope = preference.preference_loss(logp, reference, .3, smoothing)
+    assert np.isclose(preference.losses(margins, smoothing).mean(), plain(logp))
     for at in np.ndindex(3, 2):
         up, down = logp.copy(), logp.copy()
         up[at] += 1e-6
@@ -748,6 +749,11 @@ def test_pairs_of_token_ids_are_sequences_and_arrays(start, tmp_path):
 
     assert losses("lists", list) == losses("tuples", tuple) == losses("arrays", np.array)
     with opened(start, tmp_path / "odd", {}) as run:
+        ended = [list(b"bcd"), [*b"bcd", run.end_of_document]]
+        loops = [preference.DPO(run, [{**PAIRS[0], "chosen": ids}]) for ids in ended]
+        assert loops[0]._texts == loops[1]._texts  # one end, whoever put it there
+        with pytest.raises(ls.ArgumentError, match="label_smoothing is 0.5: expected a number below 0.5"):
+            preference.DPO(run, PAIRS, label_smoothing=.5)
         for ids, why in (([98, 999], r"\[0, 1\] is 999: expected a token id from 0"), ([1.5], "has type"),
                          ([98, -1], r"\[0, 1\] is -1"), (["b"], "has type"), ([{}], "of numbers")):
             with pytest.raises(ls.ArgumentError, match=r"^pairs\[1\]: chosen.*" + why):
