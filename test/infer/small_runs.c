@@ -112,7 +112,40 @@ int runs_setup(void **state)
     return 0;
 }
 
-/* "pp=2 tp=2", for texts. */
+int finished_in(struct finished_job *job, const char *directory, int run, enum ls_finished_use use,
+                const keys_t keys,
+                int (*body)(struct ls_comm *world, void *user, struct ls_error *error),
+                struct ls_error *error)
+{
+    struct ls_error own = {0}, *told = error ? error : &own;
+    int count = 0;
+    snprintf(job->path, ROOM, "%s/run%d", directory, run);
+    while (count < KEYS_MAX && keys[count])
+        count++;
+    int status = ls_finished_configure(job->path, use, keys, count, &job->config, told);
+    job->config.parallel.threads = 1;
+    job->config.sample.temperature = job->config.sample.top_p = 1;
+    job->config.sample.top_k = 0;
+    if (job->words)
+        job->config.sample.tokens = job->words;
+    if (!status)
+        status = ls_world_run((int)ls_config_ranks(&job->config), body, job, told);
+    if (status && !error)
+        fail_msg("run %d, %s: %s", run, layout_text(keys), own.text);
+    return status;
+}
+
+void prompts_make(const int64_t *lengths, int count, struct ls_text_request *list, int32_t *ids,
+                  int most)
+{
+    for (int i = 0; i < count; i++, ids += most) {
+        for (int64_t t = 0; t < lengths[i]; t++)
+            ids[t] = (int32_t)((t * t + 7 * i + t / 3) % 251);
+        list[i] = (struct ls_text_request){
+            .line = i + 1, .tokens = {ids, lengths[i], lengths[i]}, .first = lengths[i]};
+    }
+}
+
 const char *layout_text(const keys_t keys)
 {
     static char text[ROOM];

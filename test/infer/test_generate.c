@@ -27,8 +27,8 @@ struct outcome {
 };
 
 struct job {
-    struct ls_config config;
-    const char *path, *stop, *echo;
+    struct finished_job at;
+    const char *stop, *echo;
     int64_t batch, tokens;
     const int32_t *ends;
     int end_count;
@@ -62,23 +62,13 @@ static void on_piece(void *user, const char *bytes, size_t count)
     snprintf(out->told + used, sizeof out->told - used, "%.*s", (int)count, bytes);
 }
 
-static void prompts_make(struct ls_text_request *list, int32_t ids[PROMPTS][LONG])
-{
-    for (int i = 0; i < PROMPTS; i++) {
-        for (int64_t t = 0; t < lengths[i]; t++)
-            ids[i][t] = (int32_t)((t * t + 7 * i + t / 3) % 251);
-        list[i] = (struct ls_text_request){
-            .line = i + 1, .tokens = {ids[i], lengths[i], lengths[i]}, .first = lengths[i]};
-    }
-}
-
 static int generate_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
     struct ls_finished *finished = NULL;
     struct ls_text_request list[PROMPTS];
     int32_t ids[PROMPTS][LONG];
-    prompts_make(list, ids);
+    prompts_make(lengths, PROMPTS, list, ids[0], LONG);
     const struct ls_text_requests prompts = {.list = list, .count = PROMPTS};
     struct ls_generation generation = {.prompts = &prompts,
                                        .tokens = job->tokens,
@@ -96,7 +86,7 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
                                        .user = job->out};
     struct ls_generation_report report;
     int status =
-        ls_finished_new(&job->config, job->path, &job->choice, world, NULL, &finished, error);
+        ls_finished_new(&job->at.config, job->at.path, &job->choice, world, NULL, &finished, error);
     if (!status)
         status = ls_runner_continue(ls_finished_runner(finished), &generation, &report, error);
     if (!status && ls_comm_rank(world) == 0)
@@ -108,26 +98,15 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
 static int job_run(struct job *job, const char *directory, int run, const keys_t keys,
                    struct ls_error *error)
 {
-    char path[ROOM];
-    int count = 0;
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    job->path = path;
-    while (count < KEYS_MAX && keys[count])
-        count++;
-    int status = ls_finished_configure(path, LS_TO_GENERATE, keys, count, &job->config, error);
-    job->config.parallel.threads = 1;
-    return status ? status
-                  : ls_world_run((int)ls_config_ranks(&job->config), generate_body, job, error);
+    return finished_in(&job->at, directory, run, LS_TO_GENERATE, keys, generate_body, error);
 }
 
 static struct outcome *generate(const char *directory, int run, const keys_t keys, struct job job)
 {
-    struct ls_error error = {0};
     job.out = calloc(1, sizeof *job.out);
     job.out->choice = job.choice;
     told_clear();
-    if (job_run(&job, directory, run, keys, &error))
-        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    job_run(&job, directory, run, keys, NULL);
     told_expect("texts", PROMPTS);
     return job.out;
 }
@@ -146,8 +125,7 @@ static const struct outcome *one_rank(const char *directory, int run)
 /* ---- the bits of training -------------------------------------------------------------------- */
 
 struct scoring {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     const struct outcome *drawn;
     bool likeliest; /* drawn at temperature 0 */
 };
@@ -158,8 +136,8 @@ static int score_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_finished *finished = NULL;
     struct ls_scored texts[PROMPTS];
     float found[PROMPTS][LONG];
-    int status = ls_finished_new(&scoring->config, scoring->path, &scoring->drawn->choice, world,
-                                 NULL, &finished, error);
+    int status = ls_finished_new(&scoring->at.config, scoring->at.path, &scoring->drawn->choice,
+                                 world, NULL, &finished, error);
     for (int i = 0; i < PROMPTS; i++)
         texts[i] = (struct ls_scored){.ids = scoring->drawn->ids[i],
                                       .count = scoring->drawn->texts[i].count,
@@ -186,17 +164,8 @@ static int score_body(struct ls_comm *world, void *user, struct ls_error *error)
 static int scored(const char *directory, int run, const keys_t keys, const struct outcome *drawn,
                   bool likeliest, struct ls_error *error)
 {
-    char path[ROOM];
-    struct scoring scoring = {.path = path, .drawn = drawn, .likeliest = likeliest};
-    int count = 0;
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    while (count < KEYS_MAX && keys[count])
-        count++;
-    int status = ls_finished_configure(path, LS_TO_EVALUATE, keys, count, &scoring.config, error);
-    scoring.config.parallel.threads = 1;
-    return status
-               ? status
-               : ls_world_run((int)ls_config_ranks(&scoring.config), score_body, &scoring, error);
+    struct scoring scoring = {.drawn = drawn, .likeliest = likeliest};
+    return finished_in(&scoring.at, directory, run, LS_TO_EVALUATE, keys, score_body, error);
 }
 
 CASE(test_generation_has_the_bits_of_training)

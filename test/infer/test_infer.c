@@ -25,8 +25,7 @@ struct outcome {
 };
 
 struct job {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     struct outcome *out;
 };
 
@@ -43,9 +42,10 @@ static int evaluate_body(struct ls_comm *world, void *user, struct ls_error *err
     struct ls_finished *finished = NULL;
     struct ls_eval_report report;
     struct ls_token_store *store = NULL;
-    int status = ls_token_store_open(job->config.data.valid, &store, error);
+    int status = ls_token_store_open(job->at.config.data.valid, &store, error);
     if (!status)
-        status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+        status =
+            ls_finished_new(&job->at.config, job->at.path, NULL, world, NULL, &finished, error);
     for (int turn = 0; turn < 2 && !status; turn++) /* the second uses the first's buffers */
         status = ls_runner_evaluate(ls_finished_runner(finished), store, SEQUENCES, &report, NULL,
                                     error);
@@ -78,7 +78,8 @@ static int text_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct job *job = user;
     struct ls_finished *finished = NULL;
     char *text = NULL;
-    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    int status =
+        ls_finished_new(&job->at.config, job->at.path, NULL, world, NULL, &finished, error);
     struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
     if (!status)
         status = logits_read(runner, ls_comm_rank(world), job->out, error);
@@ -93,23 +94,9 @@ static int text_body(struct ls_comm *world, void *user, struct ls_error *error)
 static void job_run(const char *directory, int run, enum ls_finished_use use, const keys_t keys,
                     struct outcome *out)
 {
-    struct ls_error error = {0};
-    char path[ROOM];
-    struct job job = {.path = path, .out = out};
-    int count = 0;
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    while (count < KEYS_MAX && keys[count])
-        count++;
-    int status = ls_finished_configure(path, use, keys, count, &job.config, &error);
-    job.config.parallel.threads = 1;
-    job.config.sample.tokens = 300;
-    job.config.sample.temperature = job.config.sample.top_p = 1;
-    job.config.sample.top_k = 0;
-    if (!status)
-        status = ls_world_run((int)ls_config_ranks(&job.config),
-                              use == LS_TO_EVALUATE ? evaluate_body : text_body, &job, &error);
-    if (status)
-        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    struct job job = {.at.words = 300, .out = out};
+    finished_in(&job.at, directory, run, use, keys,
+                use == LS_TO_EVALUATE ? evaluate_body : text_body, NULL);
 }
 
 /* ---- layouts of a finished run --------------------------------------------------------------- */
@@ -212,7 +199,7 @@ static int trainer_body(struct ls_comm *world, void *user, struct ls_error *erro
     struct ls_eval_report report;
     char *text = NULL;
     bool resumed = false, first = ls_comm_rank(world) == 0;
-    int status = ls_trainer_new(&job->config, world, NULL, &trainer, error);
+    int status = ls_trainer_new(&job->at.config, world, NULL, &trainer, error);
     if (!status)
         status = ls_trainer_resume(trainer, &resumed, error);
     if (!status && !resumed)
@@ -256,10 +243,10 @@ CASE(test_a_trainer_does_what_its_finished_run_does)
                 continue;
             struct ls_error error = {0};
             struct outcome *out = calloc(1, sizeof *out);
-            struct job job = {.config = run_config(*state, run, cuts[i]), .out = out};
-            run_key(&job.config, "train.resume=auto");
-            job.config.eval.samples = SEQUENCES;
-            if (ls_world_run((int)ls_config_ranks(&job.config), trainer_body, &job, &error))
+            struct job job = {.at.config = run_config(*state, run, cuts[i]), .out = out};
+            run_key(&job.at.config, "train.resume=auto");
+            job.at.config.eval.samples = SEQUENCES;
+            if (ls_world_run((int)ls_config_ranks(&job.at.config), trainer_body, &job, &error))
                 fail_msg("run %d, %s: %s", run, layout_text(cuts[i]), error.text);
             if (memcmp(&out->report, &one->report, sizeof out->report))
                 fail_msg("run %d, %s: loss %.17g, of the finished run %.17g", run,
@@ -356,7 +343,8 @@ static int past_the_end_body(struct ls_comm *world, void *user, struct ls_error 
     struct job *job = user;
     struct ls_finished *finished = NULL;
     const float *logits;
-    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    int status =
+        ls_finished_new(&job->at.config, job->at.path, NULL, world, NULL, &finished, error);
     if (!status)
         status = ls_runner_restart(ls_finished_runner(finished), error);
     for (int i = 0; i < 256 && !status; i++)
@@ -369,13 +357,9 @@ static int past_the_end_body(struct ls_comm *world, void *user, struct ls_error 
 
 CASE(test_a_full_context_takes_no_more)
 {
-    char path[ROOM];
-    struct ls_error error = {0};
-    struct job job = {.path = path};
-    const char *keys[] = {"parallel.tp=2", "parallel.pp=2", "parallel.threads=1"};
-    snprintf(path, sizeof path, "%s/run1", (const char *)*state);
-    assert_int_equal(ls_finished_configure(path, LS_TO_GENERATE, keys, 3, &job.config, &error), 0);
-    assert_int_equal(ls_world_run(4, past_the_end_body, &job, &error), LS_OK);
+    struct job job = {0};
+    finished_in(&job.at, *state, 1, LS_TO_GENERATE, (keys_t){"parallel.tp=2", "parallel.pp=2"},
+                past_the_end_body, NULL);
 }
 
 /* As where a directory is another one on another machine. */
@@ -384,20 +368,19 @@ static int apart_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct job *job = user;
     struct ls_finished *finished = NULL;
     const struct ls_finished_choice choice = {.which = ls_comm_rank(world) == 1 ? "0" : NULL};
-    int status = ls_finished_new(&job->config, job->path, &choice, world, NULL, &finished, error);
+    int status =
+        ls_finished_new(&job->at.config, job->at.path, &choice, world, NULL, &finished, error);
     ls_finished_free(finished);
     return status;
 }
 
 CASE(test_ranks_that_find_different_checkpoints_stop)
 {
-    char path[ROOM];
     struct ls_error error = {0};
-    struct job job = {.path = path};
-    const char *keys[] = {"parallel.tp=2", "parallel.threads=1"};
-    snprintf(path, sizeof path, "%s/run0", (const char *)*state);
-    assert_int_equal(ls_finished_configure(path, LS_TO_EVALUATE, keys, 2, &job.config, &error), 0);
-    assert_int_equal(ls_world_run(2, apart_body, &job, &error), LS_ECKPT);
+    struct job job = {0};
+    assert_int_equal(finished_in(&job.at, *state, 0, LS_TO_EVALUATE, (keys_t){"parallel.tp=2"},
+                                 apart_body, &error),
+                     LS_ECKPT);
     assert_text_contains(error.text,
                          "one rank found the checkpoint of step 1, another that of step 0");
 }

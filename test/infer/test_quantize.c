@@ -15,8 +15,7 @@
 enum { SEQUENCES = 5, WORDS = 60 };
 
 struct job {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     enum ls_finished_use use;
     struct ls_finished_choice choice;
     double loss;
@@ -28,7 +27,7 @@ static int evaluate(struct job *job, struct ls_runner *runner, struct ls_comm *w
 {
     struct ls_token_store *store = NULL;
     struct ls_eval_report report;
-    int status = ls_token_store_open(job->config.data.valid, &store, error);
+    int status = ls_token_store_open(job->at.config.data.valid, &store, error);
     if (!status)
         status = ls_runner_evaluate(runner, store, SEQUENCES, &report, NULL, error);
     if (!status && ls_comm_rank(world) == 0)
@@ -51,7 +50,7 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
     struct job *job = user;
     struct ls_finished *finished = NULL;
     int status =
-        ls_finished_new(&job->config, job->path, &job->choice, world, NULL, &finished, error);
+        ls_finished_new(&job->at.config, job->at.path, &job->choice, world, NULL, &finished, error);
     struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
     if (!status && job->use == LS_TO_EVALUATE)
         status = evaluate(job, runner, world, error);
@@ -61,38 +60,17 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-static int job_run(struct job *job, const keys_t keys, struct ls_error *error)
-{
-    int count = 0;
-    while (count < KEYS_MAX && keys[count])
-        count++;
-    int status = ls_finished_configure(job->path, job->use, keys, count, &job->config, error);
-    job->config.parallel.threads = 1;
-    job->config.sample.tokens = WORDS;
-    job->config.sample.temperature = job->config.sample.top_p = 1;
-    job->config.sample.top_k = 0;
-    return status ? status : ls_world_run((int)ls_config_ranks(&job->config), body, job, error);
-}
-
 static double loss_of(const char *directory, int run, enum ls_quantize quantize, const keys_t keys)
 {
-    struct ls_error error = {0};
-    char path[ROOM];
-    struct job job = {.path = path, .use = LS_TO_EVALUATE, .choice.quantize = quantize};
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    if (job_run(&job, keys, &error))
-        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    struct job job = {.at.words = WORDS, .use = LS_TO_EVALUATE, .choice.quantize = quantize};
+    finished_in(&job.at, directory, run, job.use, keys, body, NULL);
     return job.loss;
 }
 
 static char *text_of(const char *directory, int run, enum ls_quantize quantize, const keys_t keys)
 {
-    struct ls_error error = {0};
-    char path[ROOM];
-    struct job job = {.path = path, .use = LS_TO_GENERATE, .choice.quantize = quantize};
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    if (job_run(&job, keys, &error))
-        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    struct job job = {.at.words = WORDS, .use = LS_TO_GENERATE, .choice.quantize = quantize};
+    finished_in(&job.at, directory, run, job.use, keys, body, NULL);
     return job.text;
 }
 
@@ -159,11 +137,10 @@ CASE(test_the_loss_is_near)
 CASE(test_adapters_are_refused)
 {
     struct ls_error error = {0};
-    char path[ROOM];
-    struct job job = {
-        .path = path, .use = LS_TO_EVALUATE, .choice.quantize = LS_QUANTIZE_INT8_WEIGHTS};
-    snprintf(path, sizeof path, "%s/run%d", (const char *)*state, ADAPTED_RUN);
-    assert_int_equal(job_run(&job, (keys_t){NULL}, &error), LS_ECONFIG);
+    struct job job = {.use = LS_TO_EVALUATE, .choice.quantize = LS_QUANTIZE_INT8_WEIGHTS};
+    assert_int_equal(
+        finished_in(&job.at, *state, ADAPTED_RUN, LS_TO_EVALUATE, (keys_t){NULL}, body, &error),
+        LS_ECONFIG);
     assert_non_null(strstr(error.text, "a model with adapters is not quantised: export it"));
 }
 

@@ -28,8 +28,7 @@ struct outcome {
 };
 
 struct job {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     int64_t samples, batch, cache_tokens, tokens;
     bool everywhere, slides;
     int interrupted; /* the rank that is, in a first try, counted from 1; 0: none */
@@ -53,16 +52,6 @@ static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_g
     if (text->logprobs)
         memcpy(out->logprobs[i] + 1, text->logprobs + 1, (size_t)(text->count - 1) * sizeof(float));
     return LS_OK;
-}
-
-static void prompts_make(struct ls_text_request *list, int32_t ids[PROMPTS][LONG])
-{
-    for (int i = 0; i < PROMPTS; i++) {
-        for (int64_t t = 0; t < lengths[i]; t++)
-            ids[i][t] = (int32_t)((t * t + 7 * i + t / 3) % 251);
-        list[i] = (struct ls_text_request){
-            .line = i + 1, .tokens = {ids[i], lengths[i], lengths[i]}, .first = lengths[i]};
-    }
 }
 
 static const struct ls_sampling sampling = {.temperature = 1, .top_p = 1};
@@ -89,7 +78,7 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
     struct ls_finished *finished = NULL;
     struct ls_text_request list[PROMPTS];
     int32_t ids[PROMPTS][LONG];
-    prompts_make(list, ids);
+    prompts_make(lengths, PROMPTS, list, ids[0], LONG);
     const struct ls_text_requests prompts = {.list = list, .count = PROMPTS};
     struct ls_generation generation = {.prompts = &prompts,
                                        .tokens = job->tokens,
@@ -104,7 +93,8 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
                                        .user = job->out,
                                        .everywhere = job->everywhere};
     struct ls_generation_report report;
-    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    int status =
+        ls_finished_new(&job->at.config, job->at.path, NULL, world, NULL, &finished, error);
     if (!status && job->interrupted)
         status = interrupted_try(ls_finished_runner(finished), &generation, job,
                                  ls_comm_rank(world), error);
@@ -118,29 +108,10 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
     return status;
 }
 
-static void run_in(const char *directory, int run, const keys_t keys,
-                   int (*body)(struct ls_comm *world, void *user, struct ls_error *error),
-                   struct ls_config *config, const char **at, void *user)
-{
-    static char path[ROOM];
-    struct ls_error error = {0};
-    int count = 0;
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    *at = path;
-    while (count < KEYS_MAX && keys[count])
-        count++;
-    int status = ls_finished_configure(path, LS_TO_GENERATE, keys, count, config, &error);
-    config->parallel.threads = 1;
-    if (!status)
-        status = ls_world_run((int)ls_config_ranks(config), body, user, &error);
-    if (status)
-        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
-}
-
 static struct outcome *generate(const char *directory, int run, const keys_t keys, struct job job)
 {
     job.out = calloc(1, sizeof *job.out);
-    run_in(directory, run, keys, generate_body, &job.config, &job.path, &job);
+    finished_in(&job.at, directory, run, LS_TO_GENERATE, keys, generate_body, NULL);
     assert_int_equal(job.out->calls, PROMPTS * job.samples);
     return job.out;
 }
@@ -148,8 +119,7 @@ static struct outcome *generate(const char *directory, int run, const keys_t key
 /* ---- what each should be --------------------------------------------------------------------- */
 
 struct reference {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     const struct outcome *drawn;
     int64_t other; /* the twin: sample i draws the numbers of sample i ^ other */
     int wrong;     /* tokens that are not as drawn, and log-probabilities */
@@ -196,7 +166,8 @@ static int reference_body(struct ls_comm *world, void *user, struct ls_error *er
 {
     struct reference *ref = user;
     struct ls_finished *finished = NULL;
-    int status = ls_finished_new(&ref->config, ref->path, NULL, world, NULL, &finished, error);
+    int status =
+        ls_finished_new(&ref->at.config, ref->at.path, NULL, world, NULL, &finished, error);
     for (int i = 0; i < TEXTS && !status; i++)
         status = text_check(ref, ls_finished_runner(finished), i, error);
     if (!status && !ref->other)
@@ -208,7 +179,7 @@ static int reference_body(struct ls_comm *world, void *user, struct ls_error *er
 static int wrong(const char *directory, int run, const struct outcome *drawn, int64_t other)
 {
     struct reference ref = {.drawn = drawn, .other = other};
-    run_in(directory, run, (keys_t){NULL}, reference_body, &ref.config, &ref.path, &ref);
+    finished_in(&ref.at, directory, run, LS_TO_GENERATE, (keys_t){NULL}, reference_body, NULL);
     return ref.wrong;
 }
 
@@ -362,8 +333,7 @@ CASE(test_all_copies_end_with_the_one_that_is_interrupted)
 
 /* Each rank compares what it hears with what one rank alone wrote. */
 struct hearing {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     const struct outcome *one;
 };
 
@@ -372,8 +342,7 @@ static int hearing_body(struct ls_comm *world, void *user, struct ls_error *erro
     struct hearing *hearing = user;
     struct outcome *mine = calloc(1, sizeof *mine);
     struct job job = plain;
-    job.config = hearing->config;
-    job.path = hearing->path;
+    job.at = hearing->at;
     job.everywhere = true;
     job.out = mine;
     int status = generate_body(world, &job, error);
@@ -391,7 +360,7 @@ CASE(test_all_ranks_may_hear_of_all_texts)
     static const keys_t layouts[] = {{"parallel.dp=2", "parallel.tp=2"}, {"parallel.pp=2"}};
     for (int i = 0; i < 2; i++) {
         struct hearing hearing = {.one = generate(*state, 0, (keys_t){NULL}, plain)};
-        run_in(*state, 0, layouts[i], hearing_body, &hearing.config, &hearing.path, &hearing);
+        finished_in(&hearing.at, *state, 0, LS_TO_GENERATE, layouts[i], hearing_body, NULL);
         free((void *)hearing.one);
     }
 }

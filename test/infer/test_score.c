@@ -25,8 +25,7 @@ struct scores {
 };
 
 struct job {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
     struct scores *out;
     bool reversed; /* the texts are given in the other order */
 };
@@ -78,11 +77,12 @@ static int score_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_token_store *store = NULL;
     struct scores *mine = calloc(1, sizeof *mine);
     int32_t ids[SAMPLES][SEQUENCE + 1];
-    int status = ls_token_store_open(job->config.data.valid, &store, error);
+    int status = ls_token_store_open(job->at.config.data.valid, &store, error);
     if (!status)
         status = samples_read(store, ids, error);
     if (!status)
-        status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+        status =
+            ls_finished_new(&job->at.config, job->at.path, NULL, world, NULL, &finished, error);
     if (!status)
         status = evaluated_take(ls_finished_runner(finished), store, mine, error);
     if (!status)
@@ -97,21 +97,10 @@ static int score_body(struct ls_comm *world, void *user, struct ls_error *error)
 
 static struct scores *scores_of(const char *directory, int run, const keys_t keys, bool reversed)
 {
-    struct ls_error error = {0};
-    char path[ROOM];
     struct scores *out = calloc(1, sizeof *out);
-    struct job job = {.path = path, .out = out, .reversed = reversed};
-    int count = 0;
-    snprintf(path, sizeof path, "%s/run%d", directory, run);
-    while (count < KEYS_MAX && keys[count])
-        count++;
-    int status = ls_finished_configure(path, LS_TO_EVALUATE, keys, count, &job.config, &error);
-    job.config.parallel.threads = 1;
+    struct job job = {.out = out, .reversed = reversed};
     told_clear();
-    if (!status)
-        status = ls_world_run((int)ls_config_ranks(&job.config), score_body, &job, &error);
-    if (status)
-        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    finished_in(&job.at, directory, run, LS_TO_EVALUATE, keys, score_body, NULL);
     told_expect("windows of texts", TEXTS);
     return out;
 }
@@ -193,8 +182,7 @@ CASE(test_one_log_probability_in_every_layout)
 /* ---- the likeliest, windows, and what is refused --------------------------------------------- */
 
 struct asking {
-    struct ls_config config;
-    const char *path;
+    struct finished_job at;
 };
 
 /* The token of the largest log-probability of all that may follow; of equal ones the lowest. */
@@ -229,7 +217,7 @@ static int likeliest_body(struct ls_comm *world, void *user, struct ls_error *er
     enum { LENGTH = 5 };
     int32_t ids[LENGTH] = {5, 80};
     int status =
-        ls_finished_new(&asking->config, asking->path, NULL, world, NULL, &finished, error);
+        ls_finished_new(&asking->at.config, asking->at.path, NULL, world, NULL, &finished, error);
     for (int i = 2; i < LENGTH && !status; i++) {
         bool said = false;
         status = likeliest_of(ls_finished_runner(finished), ids, i, &ids[i], &said, error);
@@ -256,7 +244,7 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
     struct ls_text_requests requests = {.list = &request, .count = 1};
     struct ls_request_score *score = NULL;
     int status =
-        ls_finished_new(&asking->config, asking->path, NULL, world, NULL, &finished, error);
+        ls_finished_new(&asking->at.config, asking->at.path, NULL, world, NULL, &finished, error);
     struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
     if (!status)
         status = ls_runner_score_requests(runner, &requests, false, &score, error);
@@ -297,34 +285,25 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
 }
 
 /* One in `every` of the runs, from the first one on. */
-static void run_each(const char *directory, const keys_t keys, int ranks, int every,
+static void run_each(const char *directory, const keys_t keys, int every,
                      int (*body)(struct ls_comm *world, void *user, struct ls_error *error))
 {
     for (int run = 0; run < RUNS; run += every) {
-        struct ls_error error = {0};
-        char path[ROOM];
-        struct asking asking = {.path = path};
-        snprintf(path, sizeof path, "%s/run%d", directory, run);
-        int status = ls_finished_configure(path, LS_TO_EVALUATE, keys, keys[0] ? 1 : 0,
-                                           &asking.config, &error);
-        asking.config.parallel.threads = 1;
-        if (!status)
-            status = ls_world_run(ranks, body, &asking, &error);
-        if (status)
-            fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+        struct asking asking = {0};
+        finished_in(&asking.at, directory, run, LS_TO_EVALUATE, keys, body, NULL);
     }
 }
 
 CASE(test_the_likeliest_token_is_known)
 {
-    run_each(*state, (keys_t){NULL}, 1, check_every(11, 11), likeliest_body);
-    run_each(*state, (keys_t){"parallel.tp=2"}, 2, check_every(11, 11), likeliest_body);
+    run_each(*state, (keys_t){NULL}, check_every(11, 11), likeliest_body);
+    run_each(*state, (keys_t){"parallel.tp=2"}, check_every(11, 11), likeliest_body);
 }
 
 CASE(test_long_texts_are_scored_in_windows)
 {
-    run_each(*state, (keys_t){NULL}, 1, check_every(4, 4), window_body);
-    run_each(*state, (keys_t){"parallel.dp=2"}, 2, check_every(5, 5), window_body);
+    run_each(*state, (keys_t){NULL}, check_every(4, 4), window_body);
+    run_each(*state, (keys_t){"parallel.dp=2"}, check_every(5, 5), window_body);
 }
 
 SUITE_MAIN(runs_setup, scratch_teardown)
