@@ -496,6 +496,8 @@ CASE(test_a_slow_stage_has_the_same_bits)
         "{\"time\": 1, \"event\": \"drift\", \"step\": 1, \"kind\": \"unbalanced_stage\", "
         "\"stage\": 1, \"stages_s\": \"1,4\", \"text\": \"slow\"}\n";
     char keys[512];
+    if (!check_all())
+        skip();
     mpirun_or_skip();
     snprintf(keys, sizeof keys,
              LAUNCHED_KEYS "%strain.steps=1000000 train.save_every=5 parallel.pp=2 "
