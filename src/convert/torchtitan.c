@@ -22,8 +22,14 @@ static const char *given(const struct convert *c, const char *const *keys)
 /* ---- the model ------------------------------------------------------------------------------ */
 
 static const char hf_model[] = "hf_transformers.model";
-/* What torchtitan calls families, if that is not our name. */
-static const char *const families[][2] = {{"llama3|llama3_ft|llama3_simple_fsdp", "llama"}};
+/* What torchtitan calls families, if that is not our name, and what our presets of it begin with.
+ * Its llama of 2024 is Llama 2. */
+static const struct family {
+    const char *names, *arch, *presets;
+} families[] = {
+    {"llama3|llama3_ft|llama3_simple_fsdp", "llama", "llama"},
+    {"llama|llama2", "llama", "llama2"},
+};
 /* Shapes of its own, by the names of presets. */
 static const struct ls_preset shapes[] = {
     {"llama-debugmodel", "layers=6 channels=256 heads=16 ffn=768 rope_theta=500000 rope_factor=8 "
@@ -35,8 +41,10 @@ static const struct ls_preset shapes[] = {
 static const struct stranger {
     const char *names, *why, *lacks;
 } strangers[] = {
-    {"llama4|deepseek_v3|deepseek_v4|gpt_oss|30B-A3B|235B-A22B|debugmodel_moe", EXPERTS},
-    {"flux|llama3_siglip2|vlm|qwen3_vl", "it reads or makes pictures", "*image*|*vision*|*pixel*"},
+    {"llama4|deepseek_v2|deepseek_v3|deepseek_v4|gpt_oss|30B-A3B|235B-A22B|debugmodel_moe",
+     EXPERTS},
+    {"flux|llama3_siglip2|llama3-siglip2|vlm|qwen3_vl", "it reads or makes pictures",
+     "*image*|*vision*|*pixel*"},
     {"qwen3_5", "its attention is linear in part", "*: *delta*|*linear_attention*"},
 };
 /* Behind a flavor: attention stays within a document. */
@@ -51,11 +59,16 @@ static const struct ls_preset *preset_of(const struct ls_preset *presets, const 
     return NULL;
 }
 
-static bool family_of(const char *name, enum ls_arch *arch)
+/* *presets: what the names of presets begin with. */
+static bool family_of(const char *name, enum ls_arch *arch, const char **presets)
 {
+    *presets = name;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (convert_among(name, families[i][0]))
-            name = families[i][1];
+        if (convert_among(name, families[i].names)) {
+            *presets = families[i].presets;
+            name = families[i].arch;
+            break;
+        }
     for (int i = 0; i < LS_ARCHES; i++)
         if (strcmp(ls_arch_name((enum ls_arch)i), name) == 0) {
             *arch = (enum ls_arch)i;
@@ -88,16 +101,35 @@ static void refuse_family(struct convert *c, const char *theirs, const char *nam
     refuse(c, theirs, name, known);
 }
 
-static void refuse_flavor(struct convert *c, enum ls_arch arch, const char *flavor)
+static void refuse_flavor(struct convert *c, enum ls_arch arch, const char *prefix,
+                          const char *flavor)
 {
-    char known[512] = "debugmodel";
-    const char *prefix = ls_arch_name(arch);
+    char known[512] = "", debug[64];
+    snprintf(debug, sizeof debug, "%.40s-debugmodel", prefix);
+    if (preset_of(shapes, debug))
+        ls_string_add(known, sizeof known, ", ", "debugmodel");
     for (const struct ls_preset *preset = ls_family_of(arch)->presets; preset->name; preset++) {
         size_t length = strlen(prefix);
         if (strncmp(preset->name, prefix, length) == 0 && preset->name[length] == '-')
             ls_string_add(known, sizeof known, ", ", "%s", preset->name + length + 1);
     }
     refuse(c, "model.flavor", flavor, known);
+}
+
+/* Llama 3 scales positions there since October 2025; until June of that year batches had another
+ * name, and until April the model of tests 8 layers. */
+static void tell_age(struct convert *c, const struct ls_preset *shape)
+{
+    static const char *const older = "training.batch_size";
+    if (!strstr(shape->keys, "rope_factor") || convert_find(c, "training.max_context_length"))
+        return;
+    if (convert_find(c, older))
+        convert_keep(c, "model.rope_factor", older, "1");
+    convert_advise(c, "model.rope_factor: Llama 3 scales positions there since October 2025%s",
+                   convert_find(c, older) ? ", and the file is older (training.batch_size)"
+                                          : "; for a run of before, give model.rope_factor=1");
+    if (convert_find(c, older) && strstr(shape->name, "debugmodel"))
+        convert_advise(c, "model.layers: the debugmodel had 8 until April 2025");
 }
 
 /* The keys of a shape, one by one. */
@@ -128,17 +160,18 @@ static bool is_masked(const char *flavor, char *shape, size_t bytes)
     return end > 0;
 }
 
-static void translate_flavor(struct convert *c, struct titan *t, enum ls_arch arch)
+static void translate_flavor(struct convert *c, struct titan *t, enum ls_arch arch,
+                             const char *prefix)
 {
     const char *flavor = convert_word(c, "model.flavor", "debugmodel"), *layers;
     char bare[64], name[128];
     bool documents = is_masked(flavor, bare, sizeof bare);
-    snprintf(name, sizeof name, "%s-%s", ls_arch_name(arch),
+    snprintf(name, sizeof name, "%.40s-%s", prefix,
              convert_among(bare, "debug") ? "debugmodel" : bare);
     const struct ls_preset *preset = preset_of(ls_family_of(arch)->presets, name);
     const struct ls_preset *shape = preset ? preset : preset_of(shapes, name);
     if (!shape) {
-        refuse_flavor(c, arch, flavor);
+        refuse_flavor(c, arch, prefix, flavor);
         return;
     }
     layers = strstr(shape->keys, "layers=");
@@ -148,6 +181,8 @@ static void translate_flavor(struct convert *c, struct titan *t, enum ls_arch ar
         convert_keep(c, "model.preset", "model.flavor", "%s", preset->name);
     else if (!told)
         keep_shape(c, arch, shape);
+    if (!told)
+        tell_age(c, shape);
     if (documents)
         convert_documents(c, "model.flavor");
 }
@@ -167,13 +202,13 @@ static void translate_hf_model(struct convert *c)
 
 static void translate_model(struct convert *c, struct titan *t)
 {
-    const char *name = convert_word(c, "model.name", "llama3");
+    const char *name = convert_word(c, "model.name", "llama3"), *presets;
     enum ls_arch arch;
     bool told = convert_has(c, "model.preset") || convert_has(c, "model.layers");
     if (!told && convert_find(c, hf_model))
         translate_hf_model(c);
-    else if (!told && family_of(name, &arch))
-        translate_flavor(c, t, arch);
+    else if (!told && family_of(name, &arch, &presets))
+        translate_flavor(c, t, arch, presets);
     else if (!told)
         refuse_family(c, "model.name", name);
     if (convert_among(convert_word(c, "model.attn_mask_type", "causal"), "block_causal"))

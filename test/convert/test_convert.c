@@ -1009,11 +1009,18 @@ CASE(test_flavors)
         {"name = \"mine\"", "no model mine", "expected one of llama3, gpt2, llama, qwen2, qwen3"},
         {"name = \"llama3\"\nflavor = \"13B\"", "no model 13B",
          "debugmodel, 1b, 3b, 8b, 70b, 405b"},
+        {"name = \"llama\"\nflavor = \"26B\"", "no model 26B", "one of 7b, 13b, 70b"},
+        {"name = \"deepseek_v2\"", "no model deepseek_v2", "no experts"},
         {"converters = [\"float8\"]", "float8: nothing is quantised in training", ""},
         {"converters = [\"lora\"]", "beside the head too there", "lora.rank"},
     };
     static const char *const same[][3] = {
         {"name = \"llama3\"\nflavor = \"70B\"", "preset: \"llama-70b\"", ""},
+        {"name = \"llama\"\nflavor = \"70B\"", "preset: \"llama2-70b\"", ""},
+        {"name = \"llama2\"\nflavor = \"7B\"", "preset: \"llama2-7b\"", ""},
+        {"flavor = \"8B\"\n[training]\nbatch_size = 1", "rope_factor: 1 ", "the file is older"},
+        {"flavor = \"8B\"\n[training]\nlocal_batch_size = 1", "preset: \"llama-8b\"",
+         "give model.rope_factor=1"},
         {"name = \"qwen3\"\nflavor = \"0.6B\"", "preset: \"qwen3-0.6b\"", ""},
         {"name = \"qwen3\"\nflavor = \"debugmodel\"", "arch: qwen3 ", "head_dim: 128 "},
         {"name = \"transformers_modeling_backend\"\nflavor = \"full\"\n"
