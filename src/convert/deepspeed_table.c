@@ -193,5 +193,7 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     DROP("cuda_visible_devices", "there is no GPU"),
     DROP("vocabulary_size", "model.vocab is the model's"),
     DROP("log_level", "log.level says it"),
+    DROP("_comment|comment", "a remark"),
+    DROP("monitor_config.*|comms_config.*", "metrics.jsonl has every step"),
     {0},
 };

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/json.h>
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,12 +181,42 @@ static int add_object(struct reading *reading, const char *prefix, const json_t 
     return status;
 }
 
+/* How long the NAME, $NAME or ${NAME} at text is, which a script fills in; 0 for none. */
+static size_t placeholder(const char *text)
+{
+    size_t open = strncmp(text, "${", 2) == 0 ? 2 : *text == '$', length = open;
+    if (open == 0 && (!isupper((unsigned char)text[0]) || islower((unsigned char)text[1])))
+        return 0; /* or it is a word such as NaN */
+    while (isalnum((unsigned char)text[length]) || text[length] == '_')
+        length++;
+    return length + (open == 2 && text[length] == '}');
+}
+
+/* A template is told apart from a file that is no JSON. */
+static int refuse_template(const struct reading *reading, size_t bytes)
+{
+    int line = 1;
+    for (size_t i = 0; i < bytes; i++) {
+        const char *at = reading->text + i;
+        size_t length = i > 0 && isalnum((unsigned char)at[-1]) ? 0 : placeholder(at);
+        line += *at == '\n';
+        if (*at == '"')
+            i = string_end(reading->text, i, bytes) - 1;
+        else if (length > 1)
+            return ls_error_line(reading->error, LS_ECONFIG, reading->name, line,
+                                 "%.*s is no value: a script fills in this template; write the "
+                                 "value, or give the file that the script makes",
+                                 (int)ls_min((int64_t)length, 100), at);
+    }
+    return LS_OK;
+}
+
 int convert_json_read(struct convert_entries *entries, const char *name, const char *text,
                       size_t bytes, const struct ls_convert_options *options,
                       struct ls_error *error)
 {
     (void)options;
-    json_t *root;
+    json_t *root = NULL;
     char *copy = malloc(bytes + 1);
     if (!copy)
         return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);
@@ -194,7 +225,9 @@ int convert_json_read(struct convert_entries *entries, const char *name, const c
     strip_comments(copy, bytes);
     struct reading reading = {
         .entries = entries, .name = name, .text = copy, .line = 1, .error = error};
-    int status = ls_json_parse(name, copy, bytes, LS_ECONFIG, &root, error);
+    int status = refuse_template(&reading, bytes);
+    if (!status)
+        status = ls_json_parse(name, copy, bytes, LS_ECONFIG, &root, error);
     if (!status)
         status = add_object(&reading, "", root, bytes, 0);
     json_decref(root);

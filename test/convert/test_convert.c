@@ -682,6 +682,18 @@ CASE(test_json)
     expect_refused(LS_CONVERT_DEEPSPEED, "{\n\n\"steps_per_print\": 8 9}", &strict,
                    "file:3:", NULL);
     expect_refused(LS_CONVERT_DEEPSPEED, "[1]", &strict, "expected an object", NULL);
+    static const char *const names[] = {"GBSIZE", "$STAGE", "${A_b}", "CONFIG_BATCH_2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"a\\\"B\": \"C D\",\n \"train_batch_size\": %s}", names[i]);
+        expect_refused(LS_CONVERT_DEEPSPEED, text, &strict, "file:2: ", names[i],
+                       "a script fills in this template", NULL);
+    }
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"a\": NaN}", &strict, "not JSON", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"a\": True}", &strict, "not JSON", NULL);
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"_comment\": \"x\", \"train_batch_size\": 8E0, \"gradient_clipping\": 1}", &strict,
+           "global: 8 ", "_comment (line 1): a remark", NULL);
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"bf16\": {}, \"bf16\": {}}", &strict, "duplicate",
                    NULL);
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"zero_optimization.stage\": 3, \"\": 1}", &strict,
