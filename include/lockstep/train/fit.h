@@ -39,8 +39,8 @@ int ls_memory_trainers(const struct ls_config *config);
  * process takes the operands with which it measures the machine's peak (ls_gemm_peak_bytes), and
  * gives them back. From the first step on a rank takes what ops work in (ls_ops_workspace_bytes), a
  * window of a checkpoint's tensors while it is written (rank 0 two), and over MPI what each group
- * sums in (ls_comm_mpi_sum_bytes). Not counted: a sample's decoder (ls_decoder_bytes), a tokenizer,
- * and pages of mapped files, which the system takes back.
+ * sums in (ls_comm_mpi_sum_bytes). Not counted: a sample's decoder (ls_decoder_bytes) and a
+ * tokenizer.
  *
  * config is resolved, and layout its layout. Counted are the ranks of world that run on this
  * machine; world NULL: all of the layout's. The errors are those of ls_plan_rank. */
