@@ -62,7 +62,7 @@ static int digest_of(struct ls_stored_file *file, int64_t at, size_t bytes,
         status = portion_read(file, at + (int64_t)done, &portion, ahead, to, error);
         if (status)
             break;
-        XXH3_128bits_update(state, to, portion);
+        ckpt_digest_add(state, to, portion);
         if (reading)
             portion_told(reading, portion);
         ls_progress_read(portion);

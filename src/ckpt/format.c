@@ -53,6 +53,23 @@ const struct ckpt_dtype *ckpt_dtype_of(enum ls_dtype dtype)
     return found;
 }
 
+#ifdef __x86_64__
+/* xxh_x86dispatch.h; NULL in a library without it. */
+extern XXH_errorcode XXH3_128bits_update_dispatch(XXH3_state_t *, const void *, size_t)
+    __attribute__((weak));
+#endif
+
+void ckpt_digest_add(XXH3_state_t *digest, const void *data, size_t bytes)
+{
+#ifdef __x86_64__
+    if (XXH3_128bits_update_dispatch) {
+        XXH3_128bits_update_dispatch(digest, data, bytes);
+        return;
+    }
+#endif
+    XXH3_128bits_update(digest, data, bytes);
+}
+
 bool ckpt_object_digest(json_t *object, const char *field, char text[33])
 {
     json_object_del(object, field);

@@ -114,6 +114,10 @@ int ckpt_tensors_begin(struct ls_safetensors_writer **out, struct ls_atomic_file
 /* The commit of a finished one whose file is in memory (ls_memory_file_take). */
 int ckpt_tensors_take(struct ls_safetensors_writer *writer, int *fd, struct ls_error *error);
 
+/* XXH3_128bits_update, in the widest vectors that the machine has if the library has code for them:
+ * Debian's XXH3_128bits_update takes those that every machine has. */
+struct XXH3_state_s;
+void ckpt_digest_add(struct XXH3_state_s *digest, const void *data, size_t bytes);
 /* The XXH3-128 of an object without that field itself, in hexadecimal; false without memory. */
 bool ckpt_object_digest(json_t *object, const char *field, char text[33]);
 /* The checkpoint that a file as RUN/checkpoints/best names; false if path is no such file. */

@@ -89,7 +89,7 @@ static int writer_put(struct ls_safetensors_writer *writer, const void *data, si
     while (bytes > 0) {
         size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
         if (writer->digests)
-            XXH3_128bits_update(writer->digest, from, chunk);
+            ckpt_digest_add(writer->digest, from, chunk);
         int status = ls_atomic_file_write(&writer->file, from, chunk);
         if (status)
             return status;
@@ -148,8 +148,8 @@ static void put_header(struct ls_safetensors_writer *writer, const struct header
     unsigned char length_bytes[CKPT_LENGTH_BYTES];
     for (int i = 0; i < CKPT_LENGTH_BYTES; i++)
         length_bytes[i] = (unsigned char)((uint64_t)header->length >> (8 * i));
-    XXH3_128bits_update(writer->digest, length_bytes, sizeof length_bytes);
-    XXH3_128bits_update(writer->digest, header->text, header->length);
+    ckpt_digest_add(writer->digest, length_bytes, sizeof length_bytes);
+    ckpt_digest_add(writer->digest, header->text, header->length);
     digest_take(writer->digest, writer->header);
     writer->header_bytes = CKPT_LENGTH_BYTES + header->length;
     writer_put(writer, length_bytes, sizeof length_bytes);
