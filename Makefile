@@ -454,6 +454,7 @@ interop: all $(BUILD)/examples/dpo
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_workers.py --lockstep $(BUILD)/lockstep --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_dpo.py --lockstep $(BUILD)/lockstep \
 		--example $(BUILD)/examples/dpo --seed $(SEED)
+	@PYTHON="$(PYTHON)" PYTHONPATH=python tools/interop.sh interop_trl.py --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_nf4.py --lockstep $(BUILD)/lockstep
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_parquet.py --lockstep $(BUILD)/lockstep \
 		--seed $(SEED)

@@ -4,7 +4,7 @@
 #
 #   tools/interop.sh PROGRAM [argument]...
 set -eu
-packages="torch transformers tokenizers tiktoken peft bitsandbytes safetensors numpy gguf pyarrow torchft xxhash moto[server] boto3"
+packages="torch transformers tokenizers tiktoken trl peft bitsandbytes safetensors numpy gguf pyarrow torchft xxhash moto[server] boto3"
 if [ -z "${PYTHON:-}" ]; then
     place=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep/interop
     PYTHON=$place/bin/python
