@@ -140,11 +140,11 @@ static void columns_product(const struct job *job, int64_t column)
 }
 
 /* Up to so many rows are faster without packing. AMX takes next to no time for what is packed; int8
- * that is packed as bf16 is widened once, and here for each few rows. */
+ * beside bf16 is packed as bf16, so widened once, and here for each few rows. */
 static int64_t rows_most(const struct ls_ops *ops, const struct job *job)
 {
     bool amx = job->pairs && ops->isa >= LS_ISA_AMX;
-    bool widened = job->type == LS_I8 && ops->isa >= LS_ISA_AVX512_BF16;
+    bool widened = job->type == LS_I8 && job->gemm->in == LS_BF16 && ops->isa >= LS_ISA_AVX512_BF16;
     return amx || widened ? GEMM_FEW_ROWS / 2 : GEMM_FEW_ROWS;
 }
 
