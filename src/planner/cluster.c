@@ -119,16 +119,22 @@ static int resolve_link(const struct ls_cluster *cluster, const char *path, char
                         names);
 }
 
-/* Links that joined all, or all of a host, still do. */
+/* Links that joined all, or all of a host, still do; none joins more than there are; and the
+ * outermost goes if it joins no more than the one inside it, as on one host. */
 static void links_follow(struct ls_cluster *cluster, const struct ls_cluster *before)
 {
     int64_t all = before->hosts * before->accelerators;
+    int64_t now = cluster->hosts * cluster->accelerators;
     for (int i = 0; i < cluster->links; i++) {
         if (before->link[i].joins == all)
-            cluster->link[i].joins = cluster->hosts * cluster->accelerators;
+            cluster->link[i].joins = now;
         else if (before->link[i].joins == before->accelerators)
             cluster->link[i].joins = cluster->accelerators;
+        cluster->link[i].joins = ls_min(cluster->link[i].joins, now);
     }
+    while (cluster->links > 1 &&
+           cluster->link[cluster->links - 1].joins <= cluster->link[cluster->links - 2].joins)
+        cluster->links--;
 }
 
 int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *value,
@@ -146,8 +152,10 @@ int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *val
                     ? ls_config_key_index(cluster_keys(), name)
                     : -1;
     if (index < 0) {
-        if (ls_config_group_index(cluster_keys(), name) >= 0)
-            snprintf(what, sizeof what, "%s is a group: expected a key of it", name);
+        int member = ls_config_group_index(cluster_keys(), name);
+        if (member >= 0)
+            snprintf(what, sizeof what, "%s is a group: expected a key of it, such as %s", name,
+                     cluster_keys()[member].name);
         else
             cluster_unknown(name, what, sizeof what);
         ls_error_set(error, LS_ECONFIG, "%s", what);

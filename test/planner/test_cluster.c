@@ -416,6 +416,8 @@ CASE(test_figures_are_set)
     assert_true(cluster.hosts == 4 && cluster.link[0].joins == 4 && cluster.link[1].joins == 16);
     assert_int_equal(ls_cluster_set(&cluster, "accelerators", "8", &error), LS_OK);
     assert_true(cluster.link[0].joins == 8 && cluster.link[1].joins == 32);
+    assert_int_equal(ls_cluster_set(&cluster, "hosts", "1", &error), LS_OK);
+    assert_true(cluster.links == 1 && cluster.link[0].joins == 8); /* nothing between hosts */
     assert_int_equal(ls_cluster_set(&cluster, "accelerator.tile", "32x64", &error), LS_OK);
     assert_true(cluster.accelerator.tile_m == 32 && cluster.accelerator.tile_n == 64);
     ls_cluster_release(&cluster);
