@@ -96,7 +96,7 @@ static const struct alias {
     {"parallel.zero", "use_distributed_optimizer", "1"},
     {"parallel.schedule", "pipeline_schedule|pipeline_parallel_schedule", NULL},
     {"parallel.schedule_file", "pipeline_parallel_schedule_csv", NULL},
-    {"parallel.chunks", "virtual_pipeline_model_parallel_size", NULL},
+    {"parallel.chunks", "virtual_pipeline_model_parallel_size|vpp|vpp_size", NULL},
     {"parallel.chunks", "num_layers_per_virtual_pipeline_stage", "chunks, not layers of one"},
     {"parallel.persist", "stage3_param_persistence_threshold|param_persistence_threshold", NULL},
     {"parallel.reshard_after_forward", "fsdp_reshard_after_forward", NULL},
@@ -149,9 +149,10 @@ static const struct alias {
 static const struct absent {
     const char *theirs, *why;
 } absents[] = {
-    {"ep|ep_size|num_experts|num_local_experts|expert_parallel|expert_parallel_size|"
-     "expert_parallel_degree|expert_model_parallel_size|moe",
+    {"ep|ep_size|expert|experts|num_experts|n_experts|num_local_experts|expert_parallel|"
+     "expert_parallel_size|expert_parallel_degree|expert_model_parallel_size|moe",
      "models with experts are not supported"},
+    {"fp8|float8|use_fp8|enable_fp8|fp4|mxfp8", "training is in fp32, bf16 or fp16"},
     {"device|devices|cuda|gpus|num_gpus|n_gpu|use_cuda|accelerator",
      "there are only CPUs; ranks and their threads are keys of the group parallel"},
     {"compile|torch_compile|attn_implementation|use_flash_attn|flash_attention|"

@@ -324,6 +324,13 @@ static const char *word_meant(const struct ls_word *words, const char *text)
 static const struct ls_word switch_words[] = {{"true", true}, {"false", false}, {NULL, 0}};
 static const struct ls_word resume_words[] = {{"auto", 0}, {"never", 1}, {NULL, 0}};
 
+/* Plain times are seconds, and plain powers watts. */
+static bool needs_unit(const struct ls_config_key *key)
+{
+    return key->type == LS_CONFIG_SIZE || key->type == LS_CONFIG_RATE ||
+           key->type == LS_CONFIG_FLOPS;
+}
+
 /* "true or false, without quotes", "adamw, sgd or lion; did you mean lion?" */
 static void explain(const struct ls_config_key *key, const char *text, bool quoted, char *why,
                     size_t bytes)
@@ -333,6 +340,8 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
         ls_string_add(why, bytes, "", ", without quotes");
     else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
         ls_string_add(why, bytes, "", "%s", number_reason(key, text));
+    else if (needs_unit(key) && is_number(text))
+        ls_string_add(why, bytes, "", "; its unit is missing");
     const struct ls_word *words = key->type == LS_CONFIG_BOOL ? switch_words : key->words;
     const char *near = words ? word_meant(words, text) : NULL;
     if (near)

@@ -160,6 +160,10 @@ void cluster_unknown(const char *name, char *what, size_t bytes)
     size_t count = 7;
     for (size_t i = 0; i < KEYS; i++)
         names[count++] = keys[i].name;
+    if (ls_word_among("accelerator.peak.fp8|accelerator.peak.fp4|accelerator.peak.int8", name)) {
+        snprintf(what, bytes, "unknown key %s: training is in fp32, bf16 or fp16", name);
+        return;
+    }
     const char *near = ls_nearest(name, names, count);
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         if (ls_word_among(elsewhere[i].theirs, name))
@@ -174,7 +178,7 @@ void cluster_unknown(const char *name, char *what, size_t bytes)
     if (near)
         snprintf(what, bytes, "unknown key %.80s; did you mean %s?", name, near);
     else
-        snprintf(what, bytes, "unknown key %.80s: doc/planning.md has those that there are", name);
+        snprintf(what, bytes, "unknown key %.80s (doc/planning.md lists all)", name);
 }
 
 void *cluster_slot(const struct ls_cluster *cluster, const struct ls_config_key *key, int link)

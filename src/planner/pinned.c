@@ -65,6 +65,22 @@ static void expected_add(const struct axes *axes, int axis, struct ls_error *err
     }
 }
 
+/* "; numerics.seq_tiles=2 admits it": the number of tiles in the recipe that the axis asks for. */
+static void recipe_add(const struct axes *axes, int axis, struct ls_error *error)
+{
+    struct axes other = *axes;
+    int64_t size = axes->size[axis], sequence = axes->options->config->data.sequence;
+    const char *key = axis == TP ? "numerics.tp_tiles" : "numerics.seq_tiles";
+    if (axis == TP)
+        other.numerics.tp_tiles = size;
+    else if (axis == CP && !ls_seq_tiles_admit(size, sequence, 1, NULL))
+        other.numerics.seq_tiles = size;
+    else
+        return;
+    if (!axis_admits(&other, axis, size, NULL) && axes->accelerators % size == 0)
+        ls_error_suffix(error, "; or set %s=%ld, another recipe with other bits", key, (long)size);
+}
+
 /* Axes that divide the accelerators one by one, and together do not. */
 static int together_refuse(const struct axes *axes, struct ls_error *error)
 {
@@ -92,6 +108,7 @@ int pinned_refuse(const struct ls_search_options *options, int64_t accelerators,
     for (int a = 0; a < AXES; a++)
         if (axes.size[a] && axis_admits(&axes, a, axes.size[a], error)) {
             expected_add(&axes, a, error);
+            recipe_add(&axes, a, error);
             return ls_error_prefix(error,
                                    "the recipe admits no layout for %ld accelerators with %s=%ld",
                                    (long)accelerators, names[a], (long)axes.size[a]);

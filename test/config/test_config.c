@@ -203,6 +203,9 @@ CASE(test_what_was_meant)
     expect_refused("log: {progress: no}\n", "; did you mean off?", NULL);
     expect_refused("batch: {size: 8}\n", "unknown key batch.size; did you mean batch.global?",
                    NULL);
+    expect_refused("model: {experts: 8}\n", "unknown key model.experts: models with experts", NULL);
+    expect_refused("numerics: {fp8: true}\n", "numerics.fp8: training is in fp32, bf16 or", NULL);
+    expect_refused("parallel: {vpp: 2}\n", "did you mean parallel.chunks?", NULL);
     expect_refused("parallel: {ep: 2}\n", "unknown key parallel.ep: models with experts are", NULL);
     expect_refused("train: {device: cuda}\n", "unknown key train.device: there are only CPUs",
                    NULL);
