@@ -104,23 +104,6 @@ static int goals_check(const struct cmd_args *args, struct ls_error *error)
     return LS_OK;
 }
 
-/* "hosts=4,link.inter=100Gbps": each a figure of the cluster. */
-static int figures_change(struct ls_cluster *cluster, const char *text, struct ls_error *error)
-{
-    int status = LS_OK;
-    while (text && *text && !status) {
-        char change[2 * LS_CLUSTER_NAME_BYTES];
-        size_t length = strcspn(text, ",");
-        if (length >= sizeof change)
-            return ls_error_set(error, LS_ECONFIG, "--what-if %s: expected FIGURE=VALUE", text);
-        memcpy(change, text, length);
-        change[length] = '\0';
-        status = planned_change(cluster, change, error);
-        text += length + (text[length] == ',');
-    }
-    return status;
-}
-
 /* ---- what is shown --------------------------------------------------------------------------- */
 
 static void json_print(const struct ls_layout *layout, const struct ls_forecast *f)
@@ -169,8 +152,8 @@ static int plan_layout(const struct cmd_args *args, struct ls_error *error)
         status = cmd_args_amount(args, "--tokens", 1e18, &tokens, error);
     if (!status)
         status = planned_cluster(cmd_args_value(args, "--cluster"), &config, &cluster, error);
-    if (!status)
-        status = figures_change(&cluster, cmd_args_value(args, "--what-if"), error);
+    if (!status && cmd_args_given(args, "--what-if"))
+        status = planned_change(&cluster, cmd_args_value(args, "--what-if"), error);
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
     const struct ls_forecast_ask ask = {.config = &config,

@@ -160,16 +160,15 @@ OPTIONS(plan_options) = {
      "show only layouts with these keys, such as pp=8,tp=8, and compare the best with the "
      "textbook"},
     {"--what-if", "FIGURE=VALUE",
-     "forecast with another figure of the cluster, such as link.inter=100Gbps"},
+     "forecast with another figure of the cluster, such as link.inter=100Gbps; several have "
+     "commas between"},
     {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
     {"--lesson", "memory|bubble|allreduce|3d|scaling",
      "print an exercise with formula, numbers and answer instead of a plan; takes --svg and "
      "--cluster"},
-    {"--layout", NULL,
-     "do not search: forecast the configuration's own layout; --what-if then takes several "
-     "figures, with commas between"},
+    {"--layout", NULL, "do not search: forecast the configuration's own layout"},
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(export_options) = {

@@ -31,6 +31,14 @@ static double step_of(const struct ls_search_options *options, const struct ls_c
     return status || !forecast.fits ? 0 : forecast.step_s;
 }
 
+static int64_t least_factor(int64_t n)
+{
+    int64_t factor = 2;
+    while (n % factor)
+        factor++;
+    return factor;
+}
+
 /* If waiting for dp is what the step costs: the larger leaf that costs less, with what it takes. */
 static void planned_leaves(const struct ls_search_options *options, const struct ls_config *config,
                            const struct ls_layout *layout, const struct ls_forecast *f)
@@ -42,7 +50,9 @@ static void planned_leaves(const struct ls_search_options *options, const struct
     if (layout->numerics.fast || dp == 1 ||
         f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE] < worth * f->step_s)
         return;
-    for (leaf *= 2; batch % leaf == 0 && batch / leaf >= dp; leaf *= 2) {
+    for (int64_t leaves = batch / leaf / dp; leaves > 1;) { /* of a rank */
+        leaves /= least_factor(leaves);
+        leaf = batch / dp / leaves;
         double step_s = step_of(options, config, leaf);
         if (step_s <= 0 || step_s > best_s * (1 - worth))
             continue;
@@ -84,7 +94,7 @@ void planned_head(const struct ls_search_options *options)
            ls_amount(ls_forecast_parameters(config)).text,
            ls_counted(config->batch.global, "sequence").text,
            ls_counted(config->data.sequence, "token").text, ls_config_precision(config));
-    cmd_print("on %s: %s of %ld x %s, %s each\n\n", cluster->name,
+    cmd_print("on %s: %s of %ld x %s, %s each\n", cluster->name,
               ls_counted(cluster->hosts, "host").text, (long)cluster->accelerators,
               cluster->accelerator.name, ls_bytes(cluster->accelerator.memory_bytes).text);
 }
@@ -140,7 +150,7 @@ static void line_print(const struct ls_search_options *options, int number,
 void planned_list(const struct ls_search_options *options, const struct ls_search *search)
 {
     bool costs = options->goal == LS_GOAL_COST, priced = options->cluster->price_per_hour > 0;
-    printf("the best by %s", ls_word_of(ls_goals, options->goal));
+    printf("\nthe best by %s", ls_word_of(ls_goals, options->goal));
     if (costs && priced)
         printf(": dollars of %s tokens, as if nothing failed",
                ls_amount(tokens_in_all(options)).text);
@@ -206,9 +216,10 @@ static void time_print(const struct ls_forecast *f)
          f);
     part("slower beside collectives", f->contended_s, f);
     for (int a = 0; a < LS_ACCOUNTS; a++) {
-        snprintf(name, sizeof name,
-                 a == LS_ACCOUNT_PP ? "waits for other stages (bubble)" : "waits for %s",
-                 ls_account_name((enum ls_account)a));
+        snprintf(name, sizeof name, "waits for %s",
+                 a == LS_ACCOUNT_PP      ? "other stages (bubble)"
+                 : a == LS_ACCOUNT_OTHER ? "the norm and the loss"
+                                         : ls_account_name((enum ls_account)a));
         part(name, f->exposed_s[a], f);
     }
     part("waits for memory tiers", f->offload_exposed_s, f);
@@ -369,8 +380,8 @@ void planned_forecast(const struct ls_search_options *options, const struct ls_c
     printf(
         "  model flops %.1f %% of peak (attention as if nothing were masked), computed %.1f %%\n",
         100 * f->mfu, 100 * f->hfu);
-    printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
-           ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
+    printf("\nmemory: %s of a rank's %s%s\n", ls_bytes(f->device_bytes).text,
+           ls_bytes(f->capacity_bytes).text, f->fits ? "" : ": it does not fit");
     if (f->fits && is_tight(options, config, f))
         printf("  the driver and NCCL need some of an accelerator's memory, too: "
                "memory.device_budget leaves them some\n");
@@ -391,7 +402,7 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
 
 /* ---- what if --------------------------------------------------------------------------------- */
 
-int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
+static int figure_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
 {
     char path[LS_CLUSTER_NAME_BYTES + 64];
     const char *value = strchr(change, '=');
@@ -404,37 +415,81 @@ int planned_change(struct ls_cluster *cluster, const char *change, struct ls_err
     return ls_cluster_set(cluster, path, value + 1, error);
 }
 
-int planned_what_if(const struct ls_search_options *options, const char *change,
-                    const struct ls_search_plan *plan, struct ls_error *error)
+int planned_change(struct ls_cluster *cluster, const char *text, struct ls_error *error)
+{
+    int status = LS_OK;
+    while (*text && !status) {
+        char change[2 * LS_CLUSTER_NAME_BYTES];
+        size_t length = strcspn(text, ",[");
+        if (text[length] == '[') /* a pair has a comma of its own */
+            length += strcspn(text + length, "]");
+        length += strcspn(text + length, ",");
+        if (length >= sizeof change)
+            return ls_error_set(error, LS_ECONFIG, "--what-if %s: expected FIGURE=VALUE", text);
+        memcpy(change, text, length);
+        change[length] = '\0';
+        status = figure_change(cluster, change, error);
+        text += length + (text[length] == ',');
+    }
+    return status;
+}
+
+/* By how many percent a step is longer; what rounds to nothing has no sign. */
+static double percent_more(double step_s, double before_s)
+{
+    double percent = 100 * (step_s / before_s - 1);
+    return fabs(percent) < 0.05 ? 0 : percent;
+}
+
+/* The line about the plan's own layout on the changed cluster. */
+static int same_print(const struct ls_search_options *options, const struct ls_cluster *cluster,
+                      const struct ls_search_plan *plan, struct ls_error *error)
 {
     static struct ls_config config;
     static struct ls_layout layout;
-    struct ls_cluster other = *options->cluster; /* measured rows are borrowed */
-    struct ls_search_options changed = *options;
-    struct ls_search search = {0};
     struct ls_forecast forecast;
-    changed.cluster = &other;
-    changed.first = plan->keys;
-    int status = planned_change(&other, change, error);
     config = *options->config;
-    if (!status)
-        status = ls_search_apply(plan, &config, error);
+    int status = ls_search_apply(plan, &config, error);
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
     const struct ls_forecast_ask ask = {
-        .config = &config, .layout = &layout, .cluster = &other, .tokens = options->tokens};
+        .config = &config, .layout = &layout, .cluster = cluster, .tokens = options->tokens};
     if (!status)
         status = ls_forecast_make(&ask, &forecast, error);
     if (!status)
+        printf("  the same layout: %s a step, %+.1f %%%s\n", ls_duration(forecast.step_s).text,
+               percent_more(forecast.step_s, plan->forecast.step_s),
+               forecast.fits ? "" : " (it does not fit)");
+    return status;
+}
+
+int planned_what_if(const struct ls_search_options *options, const char *change,
+                    const struct ls_search_plan *plan, struct ls_error *error)
+{
+    struct ls_cluster other = *options->cluster; /* measured rows are borrowed */
+    struct ls_search_options changed = *options;
+    struct ls_search search = {0};
+    int64_t used = plan->forecast.ranks * plan->forecast.accelerators;
+    int status = planned_change(&other, change, error);
+    int64_t there = other.hosts * other.accelerators;
+    bool enough = used <= there;
+    changed.cluster = &other;
+    changed.first = enough ? plan->keys : NULL;
+    changed.accelerators = ls_min(options->accelerators, there);
+    if (!status)
         status = ls_search_run(&changed, &search, error);
     if (!status) {
-        double before = plan->forecast.step_s;
         cmd_print("\nwith %s\n", change);
-        printf("  the same layout: %s a step, %+.1f %%%s\n", ls_duration(forecast.step_s).text,
-               100 * (forecast.step_s / before - 1), forecast.fits ? "" : " (it does not fit)");
-        printf("  the best then:   %s a step, %+.1f %%: ",
-               ls_duration(search.plans[0].forecast.step_s).text,
-               100 * (search.plans[0].forecast.step_s / before - 1));
+        if (enough)
+            status = same_print(options, &other, plan, error);
+        else
+            printf("  the same layout: it needs %ld accelerators, and there are %ld\n", (long)used,
+                   (long)there);
+    }
+    if (!status) {
+        double step_s = search.plans[0].forecast.step_s;
+        printf("  the best then:   %s a step, %+.1f %%: ", ls_duration(step_s).text,
+               percent_more(step_s, plan->forecast.step_s));
         cmd_print("%s\n", search.plans[0].keys);
     }
     ls_search_release(&search);

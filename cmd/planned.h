@@ -20,9 +20,10 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
 /* The same of one layout of config; layout NULL: it is not known. */
 void planned_forecast(const struct ls_search_options *options, const struct ls_config *config,
                       const struct ls_layout *layout, const struct ls_forecast *forecast);
-/* Sets a figure of the cluster, "link.inter=100Gbps" (of a link: its bandwidth). LS_ECONFIG. */
-int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error);
-/* The best plan, and the best one of a new search, with one figure of the cluster changed. */
+/* Sets figures of the cluster, "hosts=4,link.inter=100Gbps" (of a link: its bandwidth). LS_ECONFIG.
+ */
+int planned_change(struct ls_cluster *cluster, const char *text, struct ls_error *error);
+/* The best plan, and the best one of a new search, with figures of the cluster changed. */
 int planned_what_if(const struct ls_search_options *options, const char *change,
                     const struct ls_search_plan *plan, struct ls_error *error);
 /* The timeline of a step as SVG, and as a trace for Perfetto; each path may be NULL. */

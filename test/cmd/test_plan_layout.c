@@ -168,6 +168,14 @@ CASE(test_larger_leaves_are_named)
     program_expect(
         GPT3 "numerics.leaf_sequences=2", 0,
         "each leaf of 2 sequences is summed over dp by itself: with numerics.leaf_sequences=");
+    program_expect(/* three leaves of a rank, not a power of two */
+                   "plan --layout --cluster clusters/h100-2048.yaml --what-if hosts=64 "
+                   "model.arch=gpt2 model.layers=32 model.channels=4096 model.heads=32 "
+                   "model.vocab=50368 model.context=2048 numerics.precision=bf16 "
+                   "batch.global=3072 batch.micro=6 parallel.dp_shard=512 parallel.zero=3",
+                   0,
+                   "each leaf of 2 sequences is summed over dp by itself: with "
+                   "numerics.leaf_sequences=6 ");
     char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", GPT3, output), 0); /* the default has 192 leaves of 8 */
     assert_null(strstr(output, "each leaf of"));

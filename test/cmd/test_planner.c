@@ -77,6 +77,19 @@ CASE(test_what_is_best_then_is_no_worse)
     }
 }
 
+CASE(test_what_if_takes_several_figures)
+{
+#define FEW SMALL "--forecasts 1 --top 1 --what-if "
+    static char output[PROGRAM_OUTPUT_BYTES];
+    program_expect(FEW "'accelerator.tile=[128, 256],price=3'", 0,
+                   "with accelerator.tile=[128, 256],price=3\n");
+    assert_int_equal(program_run("", FEW "price=3,failures=1e-5", output), 0);
+    assert_non_null(strstr(output, " a step, +0.0 %"));
+    assert_null(strstr(output, "-0.0 %"));
+    program_expect(FEW "hosts=1,price=3", 0, /* no link between hosts */
+                   "the same layout: it needs 16 accelerators, and there are 8\n  the best then: ");
+}
+
 /* How far the second is behind the first is said in what the goal makes small. */
 CASE(test_goals)
 {
@@ -236,7 +249,11 @@ CASE(test_refuses)
     program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
     program_expect(SMALL "--what-if link.inter", 2, "expected a figure and its value");
     program_expect(SMALL "--what-if link.outer=1", 2, "outer");
-    program_expect(SMALL "--what-if link.inter=100", 2, "such as 450 GB/s");
+    program_expect(SMALL "--what-if link.inter=100", 2, "such as 450 GB/s; its unit is missing");
+    program_expect(SMALL "--what-if accelerator=H200", 2, "a key of it, such as accelerator.name");
+    program_expect(SMALL "--what-if accelerator.peak.fp8=2PFLOP/s", 2,
+                   "unknown key accelerator.peak.fp8: training is in fp32, bf16 or fp16");
+    program_expect(SMALL "--what-if hosts=4,link.outer=1", 2, "outer");
     program_expect(SMALL "--tokens 2Z", 2, "--tokens = 2Z: expected a number from 1");
     program_expect(SMALL "--seconds 0", 2, "--seconds = 0: expected more than 0, or unlimited");
     program_expect(SMALL "--seconds none", 2, "--seconds = none: expected a number");
@@ -248,6 +265,9 @@ CASE(test_refuses)
     program_expect(SMALL "--explain tp=3", 13,
                    "no layout for 16 accelerators with parallel.tp=3: it does not divide the "
                    "model's query heads, 32; expected 1, 2, 4 or 8");
+    program_expect(SMALL "--explain tp=16", 13,
+                   "expected 1, 2, 4 or 8; or set numerics.tp_tiles=16, another recipe");
+    program_expect(SMALL "--explain cp=2", 13, "; or set numerics.seq_tiles=2, another recipe");
     program_expect(SMALL "--explain pp=5", 13,
                    "with parallel.pp=5: it does not divide 16 accelerators; expected 1, 2, 4 or 8");
     program_expect(SMALL "--explain dp=3", 13,
