@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
@@ -43,9 +44,11 @@ int bench_tokens(struct ls_config *config, char path[BENCH_PATH_BYTES], struct l
 {
     struct ls_philox_key key = ls_philox_key_of(1, "bench");
     int64_t count = 4 * config->batch.global * config->data.sequence + 1;
-    snprintf(path, BENCH_PATH_BYTES, "/tmp/lockstep-bench-XXXXXX");
-    int descriptor = mkstemp(path);
-    FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    char folder[] = "/tmp/lockstep-bench-XXXXXX";
+    if (!mkdtemp(folder))
+        return ls_error_set(error, LS_EIO, "cannot make the folder %s", folder);
+    snprintf(path, BENCH_PATH_BYTES, "%s/tokens", folder);
+    FILE *file = fopen(path, "wb");
     if (!file)
         return ls_error_set(error, LS_EIO, "cannot make the token file %s", path);
     for (int64_t i = 0; i < count; i++) {
@@ -56,6 +59,15 @@ int bench_tokens(struct ls_config *config, char path[BENCH_PATH_BYTES], struct l
     }
     snprintf(config->data.train, sizeof config->data.train, "u16:%s", path);
     return fclose(file) ? ls_error_set(error, LS_ENOSPC, "cannot write %s", path) : LS_OK;
+}
+
+void bench_tokens_remove(char path[BENCH_PATH_BYTES])
+{
+    if (!*path)
+        return;
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */

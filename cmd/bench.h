@@ -28,10 +28,12 @@ int bench_args(const struct cmd_args *args, const struct bench_key *keys, struct
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Makes a file of uniform tokens, enough for some steps, which data.train then names; path: to be
- * unlinked, "" until it is made. LS_EIO, LS_ENOSPC. */
-enum { BENCH_PATH_BYTES = 32 };
+/* Makes a file of uniform tokens, enough for some steps, which data.train then names, in a folder
+ * of its own: all processes of a job have to name it alike. path: to be removed, "" until it is
+ * made. LS_EIO, LS_ENOSPC. */
+enum { BENCH_PATH_BYTES = 40 };
 int bench_tokens(struct ls_config *config, char path[BENCH_PATH_BYTES], struct ls_error *error);
+void bench_tokens_remove(char path[BENCH_PATH_BYTES]);
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 

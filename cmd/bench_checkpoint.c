@@ -256,7 +256,7 @@ int cmd_bench_checkpoint(const struct cmd_args *args, struct ls_error *error)
     }
     if (!status)
         print(&b);
-    unlink(path);
+    bench_tokens_remove(path);
     if (b.work[0])
         ls_directory_remove(b.work);
     return status;

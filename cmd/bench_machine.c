@@ -83,7 +83,7 @@ static int check_run(struct bench *bench, struct ls_error *error)
         if (!status)
             check_print(&check, threads, ls_config_precision(&config));
     }
-    unlink(path);
+    bench_tokens_remove(path);
     return status;
 }
 

@@ -118,7 +118,7 @@ static int run_real(struct bench *bench, struct ls_error *error)
     int status = bench_tokens(&bench->config, path, error);
     if (!status)
         status = ranks_run(&bench->config, run_body, bench, error);
-    unlink(path);
+    bench_tokens_remove(path);
     return status;
 }
 

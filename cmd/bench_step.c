@@ -233,7 +233,7 @@ int cmd_bench_step(const struct cmd_args *args, struct ls_error *error)
     cmd_progress_begin();
     if (!status)
         status = ranks_run(&config, bench_body, &bench, error);
-    unlink(path);
+    bench_tokens_remove(path);
     ranks_end(status, error);
     if (!status && bench.count)
         report_print(&bench);

@@ -1,4 +1,5 @@
 /* The program's command line and its documents: what it prints, and what it exits with. */
+#include "../support/mpirun.h"
 #include "../support/suite.h"
 #include "run_program.h"
 
@@ -215,6 +216,18 @@ CASE(test_bench_step_counts_what_is_offloaded)
              LAYERS, CHANNELS, VOCABULARY, TOKENS, TOKENS);
     snprintf(words, sizeof words, "\"offload_bytes\": %d,", 2 * 3 * (int)sizeof(float) * matrices);
     program_expect(arguments, 0, words);
+}
+
+/* The processes of a job name their own files of tokens alike. */
+CASE(test_bench_over_processes)
+{
+    mpirun_or_skip();
+    program_expect_under("mpirun --oversubscribe -n 2",
+                         "bench plan --cluster clusters/cpu-2core.yaml --steps 1 model.arch=gpt2 "
+                         "model.layers=1 model.channels=64 model.heads=2 model.context=32 "
+                         "model.vocab=256 batch.global=2 numerics.leaf_sequences=1 batch.micro=1 "
+                         "parallel.dp=2 parallel.threads=1",
+                         0, "{\"ranks\": 2, ");
 }
 
 /* ---- the documents -------------------------------------------------------------------------- */
