@@ -45,6 +45,15 @@ struct ls_text support_read(const char *path)
     return text;
 }
 
+void support_same(struct ls_text found, struct ls_text expected)
+{
+    assert_int_equal(found.count, expected.count);
+    if (found.count > 0)
+        assert_memory_equal(found.bytes, expected.bytes, found.count);
+    ls_text_release(&found);
+    ls_text_release(&expected);
+}
+
 void support_list(const char *folder, char names[2048])
 {
     struct dirent **entries;
@@ -132,6 +141,29 @@ long support_allocations(void)
 long support_live(void)
 {
     return live;
+}
+
+int support_fail_each_allocation(int (*make)(void *user, struct ls_error *error), void *user)
+{
+    struct ls_error error = {0};
+    int failed = 0;
+    if (!support_counts_allocations())
+        skip();
+    long before = support_allocations();
+    assert_ok(make(user, &error), error);
+    long total = support_allocations() - before;
+    for (long n = 0; n < total; n++) {
+        long whole = support_live();
+        support_fail_allocation(n);
+        int status = make(user, &error);
+        support_fail_allocation(-1);
+        assert_true(status == LS_OK || status == LS_ENOMEM);
+        failed += status != LS_OK;
+        if (support_live() != whole)
+            fail_msg("allocation %ld of %ld failed: %ld blocks leaked", n, total,
+                     support_live() - whole);
+    }
+    return failed;
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -16,6 +16,8 @@ extern char support_folder[256];
 const char *support_path(const char *name);
 /* A whole file, terminated behind count bytes; fails the test where it cannot be read. */
 struct ls_text support_read(const char *path);
+/* Asserts that they are the same, and releases both. */
+void support_same(struct ls_text found, struct ls_text expected);
 /* Names of the entries of a folder, sorted, with a space behind each. */
 void support_list(const char *folder, char names[2048]);
 /* Folder with GPT-2's files and a text ($LS_TEST_DATA or ../shared/data); NULL, with a message,
@@ -32,6 +34,10 @@ bool support_counts_allocations(void);
 /* Allocations made, and blocks not yet freed, since the program began. */
 long support_allocations(void);
 long support_live(void);
+/* Calls make as often as it allocates, each time with another allocation that fails: it returns
+ * LS_OK or LS_ENOMEM, and leaves no block. Returns how many calls failed. Skips the test where
+ * allocations are not counted. */
+int support_fail_each_allocation(int (*make)(void *user, struct ls_error *error), void *user);
 
 /* Of which nothing here can fail: ls_token_store_counted, ls_token_store_mask, ls_sample_counted.
  */

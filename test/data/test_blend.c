@@ -468,27 +468,20 @@ CASE(test_refused)
     }
 }
 
+static int make_and_free(void *user, struct ls_error *error)
+{
+    struct ls_blend *blend = NULL;
+    int status = ls_blend_new(user, &blend, error);
+    ls_blend_free(blend);
+    return status;
+}
+
 CASE(test_every_allocation_may_fail)
 {
-    if (!support_counts_allocations())
-        skip();
     const struct ls_blend_source sources[] = {{"a", 10, 2}, {"b", 7, 1}};
     const struct ls_blend_entry entries[] = {{0, 0.5, 0, INT64_MAX}, {1, 0.5, 0, INT64_MAX}};
-    const struct ls_blend_config config = {sources, 2, entries, 2, 0, false};
-    int failed = 0;
-    for (long n = 0; n < 40; n++) {
-        struct ls_blend *blend = NULL;
-        struct ls_error error = {0};
-        long live = support_live();
-        support_fail_allocation(n);
-        int status = ls_blend_new(&config, &blend, &error);
-        support_fail_allocation(-1);
-        failed += status != LS_OK;
-        assert_true(status == LS_OK || status == LS_ENOMEM);
-        ls_blend_free(blend);
-        assert_int_equal(support_live(), live);
-    }
-    assert_in_range(failed, 10, 39);
+    struct ls_blend_config config = {sources, 2, entries, 2, 0, false};
+    assert_in_range(support_fail_each_allocation(make_and_free, &config), 10, 39);
 }
 
 SUITE_MAIN(NULL, NULL)

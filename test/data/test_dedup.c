@@ -34,12 +34,7 @@ static struct ls_corpus_config config_of(const char *output, int workers)
 
 static void assert_same_file(const char *a, const char *b)
 {
-    struct ls_text first = support_read(support_path(a)), second = support_read(support_path(b));
-    assert_int_equal(first.count, second.count);
-    if (first.count > 0)
-        assert_memory_equal(first.bytes, second.bytes, first.count);
-    ls_text_release(&first);
-    ls_text_release(&second);
+    support_same(support_read(support_path(a)), support_read(support_path(b)));
 }
 
 /* ---- exact ----------------------------------------------------------------------------------- */

@@ -234,11 +234,7 @@ static void assert_lines(const char *output, const struct model *model, int part
         for (int i = first; i < ls_min(first + count, model->documents); i++)
             put_line(&expected, model, i);
         snprintf(path, sizeof path, folder ? "%s%06d.jsonl" : "%s", output, part);
-        struct ls_text found = support_read(path);
-        assert_int_equal(found.count, expected.count);
-        assert_memory_equal(found.bytes, expected.bytes, found.count);
-        ls_text_release(&found);
-        ls_text_release(&expected);
+        support_same(support_read(path), expected);
     }
 }
 
@@ -528,11 +524,7 @@ CASE_WITH(test_parts_that_do_not_fit_are_refused, support_setup, support_teardow
     remove(support_path("parts/000001.idx"));
     assert_ok(run_tool(MERGE, "parts/", &resumed, &error), error);
     assert_int_equal(resumed, PART);
-    struct ls_text again = support_read(support_path("parts/000001.bin"));
-    assert_int_equal(again.count, whole.count);
-    assert_memory_equal(again.bytes, whole.bytes, whole.count);
-    ls_text_release(&again);
-    ls_text_release(&whole);
+    support_same(support_read(support_path("parts/000001.bin")), whole);
     /* Another tool, and other inputs. */
     for (enum tool tool = 0; tool < TOOLS; tool++) {
         drop_folder("parts");

@@ -485,12 +485,8 @@ CASE_WITH(test_text_comes_back, support_setup, support_teardown)
     assert_int_equal(report.documents, 3);
     /* Again into tokens: the same store. */
     prepare("d", support_path("out.jsonl"), LS_RECORDS_TEXT);
-    struct ls_text c = support_read(support_path("c_train.bin")),
-                   d = support_read(support_path("d_train.bin"));
-    assert_int_equal(c.count, d.count);
-    assert_memory_equal(c.bytes, d.bytes, c.count);
-    ls_text_release(&c);
-    ls_text_release(&d);
+    support_same(support_read(support_path("c_train.bin")),
+                 support_read(support_path("d_train.bin")));
     /* Bytes that JSON cannot hold, and a key of the user's. */
     scratch_write(support_path("x.bin"), "a\xff", 2);
     prepare("c", support_path("x.bin"), LS_RECORDS_TEXT);
