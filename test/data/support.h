@@ -34,7 +34,7 @@ bool support_counts_allocations(void);
 /* Allocations made, and blocks not yet freed, since the program began. */
 long support_allocations(void);
 long support_live(void);
-/* Calls make as often as it allocates, each time with another allocation that fails: it returns
+/* Calls make with each of its allocations failing in turn, and then with none: it returns
  * LS_OK or LS_ENOMEM, and leaves no block. Returns how many calls failed. Skips the test where
  * allocations are not counted. */
 int support_fail_each_allocation(int (*make)(void *user, struct ls_error *error), void *user);
