@@ -4,7 +4,9 @@
 #include <lockstep/base/words.h>
 #include <lockstep/launch.h>
 
+#include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 static void age_print(const char *before, double then, double now)
@@ -45,6 +47,44 @@ static void newest_print(int64_t step, double time, double now)
     age_print(", ", time, now);
 }
 
+/* ---- one object ------------------------------------------------------------------------------ */
+
+/* What is not known is null. */
+static json_t *real(double value)
+{
+    return isnan(value) ? json_null() : json_real(value);
+}
+
+/* {"step": 40, "time": 1796033396.8}; null: there is none. */
+static json_t *newest(int64_t step, double time)
+{
+    return step < 0 ? json_null()
+                    : json_pack("{s:I, s:o}", "step", (json_int_t)step, "time", real(time));
+}
+
+static int json_status(const struct ls_run_status *s, struct ls_error *error)
+{
+    json_t *failures = json_object();
+    for (int i = 0; i < s->kinds; i++)
+        json_object_set_new(failures, s->failures[i].kind,
+                            json_integer((json_int_t)s->failures[i].count));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:b, s:s, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:s, s:I, s:o, s:f, s:I}", "state",
+        ls_run_state_name(s->state), "who", s->who, "elsewhere", (int)s->elsewhere, "text", s->text,
+        "heard", real(s->heard), "step", (json_int_t)s->step, "steps", (json_int_t)s->steps, "loss",
+        real(s->loss), "step_time", real(s->step_time), "checkpoint",
+        newest(s->saved, s->saved_time), "snapshot", newest(s->snapshot, s->snapshot_time),
+        "layout", s->layout, "ranks", (json_int_t)s->ranks, "failures", failures, "lost_s",
+        s->lost_s, "again", (json_int_t)s->again);
+    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(object);
+    if (!text)
+        return ls_no_memory(error, "for an object of JSON");
+    puts(text);
+    free(text);
+    return LS_OK;
+}
+
 int cmd_status(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_run_status s;
@@ -54,6 +94,8 @@ int cmd_status(const struct cmd_args *args, struct ls_error *error)
     int status = ls_run_status_read(args->word[0], &s, error);
     if (status)
         return status;
+    if (cmd_args_given(args, "--json"))
+        return json_status(&s, error);
     state_print(&s, now);
     if (s.state == LS_RUN_STARTING && !s.steps) /* it has not even written its configuration */
         return LS_OK;

@@ -194,6 +194,10 @@ OPTIONS(bench_plan_options) = {
     {"--rehearse", "TIMES", "let ranks sleep instead of computing, as on cores TIMES times slower"},
     {"--steps", "N", "run N steps after two warm-up steps, and take the median (default: 7)"},
     END};
+OPTIONS(status_options) = {{"--json", NULL,
+                            "print one JSON object instead: times in seconds since "
+                            "1970, null for what is not known"},
+                           END};
 OPTIONS(plan_memory_options) = {
     {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
     {"--json", NULL, "print one JSON object instead of tables"},
@@ -303,7 +307,7 @@ static const struct cmd_page pages[] = {
      "Reads the records of a run's folder, and prints whether it runs, its last step and loss, its "
      "newest checkpoint, its layout, and the failures that `lockstep launch` has seen. It may be "
      "used while the run goes on.",
-     none, cmd_status, 1, "lockstep status runs/demo\n"},
+     status_options, cmd_status, 1, "lockstep status runs/demo\n"},
     {"members", "RUN [WORKERS]", "show which workers of a run take part, or ask for others",
      "Of a run with async.mode = diloco. Prints from which outer step on which workers took part. "
      "WORKERS asks for others, by their numbers (0-2,5) or as `all`: the run takes it up when its "

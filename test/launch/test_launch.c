@@ -194,6 +194,8 @@ CASE(test_each_rank_killed)
     expect_status("killed", "state       stopped: stopped by a signal after step ");
     expect_status("killed", check_all() ? "failures    4 killed; time lost "
                                         : "failures    2 killed; time lost ");
+    expect_status("killed --json",
+                  check_all() ? "\"failures\": {\"killed\": 4}" : "\"failures\": {\"killed\": 2}");
     expect_figures("killed", kills);
     static const char lock[] = "host elsewhere\npid 4711\nstarted 1\nsince now\n";
     scratch_write(scratch_path(folder, "killed/lock"), lock, sizeof lock - 1);
@@ -542,6 +544,8 @@ CASE(test_a_killed_launcher)
                          "orphans/launch/lock is held by process ");
     expect_status("orphans", "state       running: process ");
     expect_status("orphans", "snapshot    of step ");
+    expect_status("orphans --json", "{\"state\": \"running\", \"who\": \"process ");
+    expect_status("orphans --json", "\"loss\": ");
     for (int i = 0; i < 2; i++)
         assert_int_equal(kill(pids[i], SIGCONT), 0);
     assert_int_equal(kill(launcher, SIGHUP), 0); /* the terminal is closed, and the session ends */
