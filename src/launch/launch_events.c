@@ -33,10 +33,13 @@ static void command_run(const struct launch_events *events)
     char *input = strndup(line, bytes), *command = strdup(events->command);
     char *const argv[] = {"sh", "-c", command, NULL};
     int code = input && command ? process_run(argv, input, NULL, 0, COMMAND_S) : 0;
-    if (code)
-        ls_log(events->log, LS_LOG_WARNING, "launch.on_event: %s %s%d", events->command,
-               code < 0 ? "did not end within seconds: " : "ended with ",
-               code < 0 ? COMMAND_S : code);
+    if (code < 0)
+        ls_log(events->log, LS_LOG_WARNING,
+               "launch.on_event: %s was ended by a signal: the launcher sends one after %d s",
+               events->command, COMMAND_S);
+    else if (code)
+        ls_log(events->log, LS_LOG_WARNING, "launch.on_event: %s ended with %d", events->command,
+               code);
     free(input);
     free(command);
 }

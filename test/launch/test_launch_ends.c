@@ -512,6 +512,10 @@ CASE(test_on_event)
     char *expected = scratch_read(scratch_path(folder, "hook/events.jsonl"), &recorded);
     assert_int_equal(heard, recorded);
     assert_memory_equal(got, expected, heard);
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS
+                         "train.out=hook launch.on_event='kill -9 $$' launch.retries=0",
+                         1, "launch.on_event: kill -9 $$ was ended by a signal: ");
 }
 
 /* Of a full disk it hears too. */
