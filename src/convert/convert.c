@@ -412,7 +412,7 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
     const char *ours = entry->rule ? entry->rule->ours : "";
     bool automatic = !project->flags && strcmp(entry->text, "auto") == 0 && *ours;
     bool variable =
-        project->flags && strchr(entry->text, '$') && *ours &&
+        project->flags && strpbrk(entry->text, "$`") && *ours &&
         !convert_among(ours, "log.tensorboard|model.from"); /* that it is there counts */
     bool none = entry->kind == CONVERT_EMPTY || entry->kind == CONVERT_NULL;
     bool empty = none && is_section(project, entry->key);

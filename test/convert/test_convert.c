@@ -485,6 +485,10 @@ CASE(test_bad_values_name_their_key)
     expect_refused(LS_CONVERT_MEGATRON, "--lr", &lax, "--lr", "expected a number", NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--seq-length $LENGTH", &lax, "$LENGTH is set elsewhere",
                    "LENGTH=VALUE", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--min-lr `bc 1/2` --lr $(bc)", &lax,
+                   "--min-lr: `bc 1/2` is not run: write out what it gives", NULL);
+    expect(LS_CONVERT_MEGATRON, "--data-path `pwd`/a", &lax, "data.train: --data-path is `pwd`/a",
+           NULL);
     expect_refused(LS_CONVERT_MEGATRON, "--lr-decay-style quadratic", &lax,
                    "expected constant, linear, cosine", NULL);
     expect_refused(LS_CONVERT_TORCHTITAN, "[training]\nsteps = \"all\"", &strict, "file:2",
