@@ -144,6 +144,14 @@ def policy_loss(logp: Any, old: Any, advantages: Any, weights: Any, clip: Tuple[
 
 # ---- loops --------------------------------------------------------------------------------------
 
+THEIRS = {  # names of TRL
+    "beta": "kl", "num_generations": "n", "max_completion_length": "max_tokens", "epsilon": "clip",
+    "epsilon_high": "clip", "num_iterations": "updates", "steps_per_generation": "minibatches",
+    "loss_type": "normalise", "scale_rewards": "scale", "importance_sampling_level": "ratio",
+    "reward_funcs": "reward", "ref_model": "reference", "entropy_coef": "entropy_bonus",
+    "mask_truncated_completions": "mask_truncated", "use_bias_correction_kl": "kl_weighted"}
+
+
 class GRPO(Loop):
     """Group relative policy optimisation (arXiv 2402.03300).
 
@@ -188,8 +196,10 @@ class GRPO(Loop):
                  stop: Sequence[str] = (), ends: Optional[Sequence[int]] = None, **other: Any) -> None:
         trains(run)
         for name in other:
-            if name not in ("top_k", "top_p"):
-                raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
+            if name not in ("top_k", "top_p", "min_p", "repetition_penalty"):
+                ours = f": it is {THEIRS[name]} here (doc/rl.md)" if name in THEIRS else ""
+                raise TypeError(
+                    f"{type(self).__name__}() got an unexpected keyword argument {name!r}{ours}")
             raise ArgumentError(f"{name}: texts would be drawn from another distribution than that "
                                 "whose log-probabilities are in the loss: leave it out, and lower "
                                 "temperature to draw unlikely tokens less often")

@@ -4,6 +4,7 @@ these (test_rl_torch.py)."""
 
 import codecs
 import contextlib
+import inspect
 import json
 import os
 import pathlib
@@ -812,6 +813,7 @@ def run(start, tmp_path_factory):
     ({"prompts": []}, "prompts: expected a list, of at least one text"),
     ({"top_k": 5}, "top_k: texts would be drawn from another.*: leave it out, and lower temp"),
     ({"top_p": .9}, "top_p: texts would be drawn from another"),
+    ({"min_p": .1}, "min_p: texts would be drawn from another"),
     ({"reward": lambda prompts, texts: [1.0]}, "expected a list of 8 finite numbers"),
     ({"reward": lambda prompts, texts: [float("nan")] * 8}, "expected a list of 8 finite numbers"),
     ({"reward": lambda prompts, texts: dict.fromkeys(range(8), 1)}, "expected a list of .*: got dict"),
@@ -831,6 +833,14 @@ def test_wrong_arguments_are_named(run, options, text):
 def test_an_option_that_rloo_has_no_use_for_is_refused(run):
     with pytest.raises(ls.ArgumentError, match="scale: RLOO's advantages are not divided: leave it"):
         rl.RLOO(run, PROMPTS, reward, n=4, max_tokens=5, scale=True)
+
+
+def test_names_of_trl_are_known(run):
+    with pytest.raises(TypeError, match="argument 'beta': it is kl here"):
+        rl.GRPO(run, PROMPTS, reward, n=4, beta=.1)
+    with pytest.raises(TypeError, match="argument 'gamma'$"):
+        rl.GRPO(run, PROMPTS, reward, n=4, gamma=.1)
+    assert set(rl.THEIRS.values()) <= set(inspect.signature(rl.GRPO).parameters)
 
 
 def test_texts_begin_with_their_prompts(run):
