@@ -186,11 +186,35 @@ static bool key_differs(const struct report *report, const struct ls_config_key 
     return false;
 }
 
-static int configurations(struct report *report)
+/* A table of the keys of that part which differ: how many. */
+static int part_print(struct report *report, enum ls_config_part part)
 {
     struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
     struct ls_html_table table;
-    char text[2 * VALUE_BYTES];
+    char text[2 * VALUE_BYTES], caption[64];
+    int different = 0;
+    int count = report_columns(report, (struct ls_html_column){"Key", LS_HTML_WORD}, NULL,
+                               LS_HTML_TEXT, (struct ls_html_column){.name = NULL}, columns);
+    snprintf(caption, sizeof caption, "Keys in which the configurations differ: %s",
+             report_config_part(part));
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        if (key->part != part || !key_differs(report, key, text))
+            continue;
+        if (different++ == 0)
+            ls_html_table_begin(&table, report->file, caption, columns, count);
+        ls_html_cell(&table, "%s", key->name);
+        for (int r = 0; r < report->count; r++) {
+            ls_config_value(&report->runs[r].config, key, text, VALUE_BYTES);
+            ls_html_cell(&table, "%s", text);
+        }
+    }
+    if (different)
+        ls_html_table_end(&table);
+    return different;
+}
+
+static int configurations(struct report *report)
+{
     int different = 0;
     for (int r = 0; r < report->count; r++)
         if (!report->runs[r].configured) {
@@ -198,25 +222,10 @@ static int configurations(struct report *report)
                           "The configurations are not compared: one was not read.");
             return LS_OK;
         }
-    int count =
-        report_columns(report, (struct ls_html_column){"Key", LS_HTML_WORD}, NULL, LS_HTML_TEXT,
-                       (struct ls_html_column){"Part of the", LS_HTML_TEXT}, columns);
-    ls_html_table_begin(&table, report->file, "Keys in which the configurations differ", columns,
-                        count);
-    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        if (!key_differs(report, key, text))
-            continue;
-        different++;
-        ls_html_cell(&table, "%s", key->name);
-        for (int r = 0; r < report->count; r++) {
-            ls_config_value(&report->runs[r].config, key, text, VALUE_BYTES);
-            ls_html_cell(&table, "%s", text);
-        }
-        ls_html_cell(&table, "%s", report_config_part(key->part));
-    }
-    ls_html_table_end(&table);
+    for (int part = LS_CONFIG_RECIPE; part <= LS_CONFIG_RUN; part++)
+        different += part_print(report, (enum ls_config_part)part);
     if (!different)
-        ls_html_print(report->file, "p", "note", "None differs.");
+        ls_html_print(report->file, "p", "note", "The configurations are equal.");
     return LS_OK;
 }
 

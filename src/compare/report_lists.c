@@ -189,28 +189,31 @@ static void base_of(const struct ls_config *config, struct ls_config *base)
         *base = resolved;
 }
 
+/* A table for each part of the configuration in which something differs. */
 static void differences(struct report *report, const struct report_run *run,
-                        const struct ls_config *base)
+                        const struct ls_config *base, enum ls_config_part part)
 {
-    static const struct ls_html_column columns[] = {{"Key", LS_HTML_WORD},
-                                                    {"Value", LS_HTML_TEXT},
-                                                    {"Default", LS_HTML_TEXT},
-                                                    {"Part of the", LS_HTML_TEXT}};
-    struct ls_html_table table;
+    static const struct ls_html_column columns[] = {
+        {"Key", LS_HTML_WORD}, {"Value", LS_HTML_TEXT}, {"Default", LS_HTML_TEXT}};
+    char caption[64];
+    struct ls_html_table table = {.file = NULL};
     struct value text[2];
-    ls_html_table_begin(&table, report->file, "What differs from the defaults", columns, 4);
+    snprintf(caption, sizeof caption, "What differs from the defaults: %s",
+             report_config_part(part));
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         const char *value = value_of(&run->config, key, &text[0]);
         const char *initial = value_of(base, key, &text[1]);
         bool preset = !strcmp(key->name, "model.preset") && *value;
-        if (!preset && !strcmp(value, initial))
+        if (key->part != part || (!preset && !strcmp(value, initial)))
             continue;
+        if (!table.file)
+            ls_html_table_begin(&table, report->file, caption, columns, 3);
         ls_html_cell(&table, "%s", key->name);
         ls_html_cell(&table, "%s", value);
         ls_html_cell(&table, "%s", preset ? "–" : initial);
-        ls_html_cell(&table, "%s", report_config_part(key->part));
     }
-    ls_html_table_end(&table);
+    if (table.file)
+        ls_html_table_end(&table);
 }
 
 static int whole(struct report *report, const struct report_run *run)
@@ -235,6 +238,7 @@ int report_configuration(struct report *report, const struct report_run *run)
         return LS_OK;
     }
     base_of(&run->config, &base);
-    differences(report, run, &base);
+    for (int part = LS_CONFIG_RECIPE; part <= LS_CONFIG_RUN; part++)
+        differences(report, run, &base, (enum ls_config_part)part);
     return whole(report, run);
 }
