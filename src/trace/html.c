@@ -87,7 +87,8 @@ static const char style[] =
     "h1{font-size:1.6rem}section{padding:1.1rem .9rem;border-radius:8px;margin:1rem 0}"
     ".card{flex-basis:8rem}table{font-size:.8rem}th,td{padding-right:.55rem}"
     "thead th{font-size:.76rem}td:not([class]),tbody th:not([class]){min-width:5.5rem}"
-    "td:not([class]){overflow-wrap:anywhere}}\n"
+    "td:not([class]){overflow-wrap:anywhere}"
+    ".tall td:not([class]):not(:last-child){min-width:8rem}}\n"
     "@media print{body{background:none}section{break-inside:avoid;border:0;padding:0}"
     ".tall .scroll{max-height:none;overflow:visible}nav{display:none}}\n";
 
