@@ -32,8 +32,10 @@ static _Atomic int64_t late_steps, late_step_waits;
 
 static inline int late_run(struct ls_error *error)
 {
-    struct ls_check *check = late_queue.queue ? late_queue.queue->check : NULL;
     int status = LS_OK;
+    if (late_queue.list.count == 0) /* the queue may be that of a trainer that is gone */
+        return LS_OK;
+    struct ls_check *check = late_queue.queue->check;
     if (check)
         ls_check_run_begin(check);
     for (int64_t i = 0; i < late_queue.list.count && !status; i++) {
