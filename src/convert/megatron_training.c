@@ -402,15 +402,19 @@ static void translate_corpus(struct convert *c, const char *theirs, const char *
                      weights && weighed && count == 2 ? strchr(list, ' ') + 1 : list);
 }
 
-/* The share of documents that is trained on there is cut off when tokens are made here. */
-static void translate_split(struct convert *c)
+/* The share of documents that is trained on there is cut off when tokens are made here. told: the
+ * command line says what is trained on. */
+static void translate_split(struct convert *c, bool told)
 {
     const char *split = convert_word(c, "--split", "");
     split += strcspn(split, ",/ ");
-    if (strspn(split, "0,./ ") != strlen(split))
+    if (told && convert_find(c, "--split"))
+        convert_drop(c, "--split", "data.train is given: all of it is trained on");
+    else if (strspn(split, "0,./ ") != strlen(split))
         convert_lose(c, "--split", "data.split|data.*validation*",
                      "data.train is trained on as a whole: make two stores with `lockstep data "
-                     "prepare --validation`, and give --train-data-path and --valid-data-path");
+                     "prepare --validation`, and give data.train=STORE data.valid=STORE beside the "
+                     "file");
 }
 
 static void translate_evaluation(struct convert *c, const struct megatron *m)
@@ -447,10 +451,11 @@ static void data(struct convert *c, const struct megatron *m)
 {
     const char *vocab = convert_word(c, "--vocab-file", NULL);
     const char *merges = convert_word(c, "--merge-file", NULL);
+    bool told = convert_has(c, "data.train") || convert_has(c, "data.blend");
     translate_corpus(c, "--data-path", "data.train", "data.blend");
     translate_corpus(c, "--train-data-path", "data.train", "data.blend");
     translate_corpus(c, "--valid-data-path", "data.valid", NULL);
-    translate_split(c);
+    translate_split(c, told);
     if (convert_find(c, "--mock-data") && !convert_has(c, "data.train") &&
         !convert_has(c, "data.blend"))
         convert_lose(c, "--mock-data", "data.*mock*|data.*synthetic*|data.train: *random*",

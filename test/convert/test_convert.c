@@ -534,6 +534,13 @@ CASE(test_launchers_of_scripts)
 
 CASE(test_words_win)
 {
+    struct ls_convert_options told = {.words = (const char *const[]){"data.train=a"},
+                                      .word_count = 1};
+    expect(LS_CONVERT_MEGATRON, "--attention-dropout 0 --split 949,50,1 --data-path b", &told,
+           "train: \"a\" ", "--split (line 1): data.train is given", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--attention-dropout 0 --split 949,50,1 --data-path b",
+                   &strict, "--split", "give data.train=STORE data.valid=STORE", NULL);
+
     const char *const all[] = {"optim.clip=0.25", "model.preset=gpt2-tiny", "train.out=here"};
     struct ls_convert_options options = {.words = all, .word_count = 3};
     expect(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8, \"gradient_clipping\": 1}", &options,
