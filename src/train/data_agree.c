@@ -1,17 +1,44 @@
-/* Whether all ranks list the same stores. A folder or a pattern of stores is listed by each rank on
- * its own host: a copy that is not finished, or a file system whose caches are behind, would give
- * each another order of samples, and no error. */
+/* Whether all ranks have the same recipe, and list the same stores. Each rank reads the
+ * configuration on its own host, and lists a folder or a pattern of stores there: an older program
+ * or file, a copy that is not finished, or a file system whose caches are behind, would give it
+ * another step or another order of samples, and no error. */
 #include "train/trainer.h"
+
+#include <lockstep/base/version.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A line for each file; the digest of all. */
+/* A line for each key of the recipe, and for each file; the digest of all. */
 struct listing {
     char *text;
     size_t bytes;
+    int recipe; /* lines that are of the recipe */
 };
+
+/* By name paths may differ: what is there is listed below. */
+static bool is_path(const struct ls_config_key *key)
+{
+    return key->type == LS_CONFIG_PATH || key->type == LS_CONFIG_PATHS ||
+           key->type == LS_CONFIG_BLEND;
+}
+
+/* As it was given: what machines make of it is settled later. Returns how many lines. */
+static int recipe_list(FILE *file, const struct ls_config *config)
+{
+    int lines = 1;
+    fprintf(file, "numerics.version = %d\n", LS_NUMERICS_VERSION);
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        char value[LS_CONFIG_VALUE_BYTES];
+        if (key->part != LS_CONFIG_RECIPE || is_path(key))
+            continue;
+        ls_config_value(config, key, value, sizeof value);
+        fprintf(file, "%s = %s\n", key->name, value);
+        lines++;
+    }
+    return lines;
+}
 
 /* By its name alone: hosts may have the folder in other places. */
 static void store_list(FILE *file, const char *source, const struct ls_token_store *store)
@@ -29,11 +56,13 @@ static void store_list(FILE *file, const char *source, const struct ls_token_sto
     }
 }
 
-static int listing_make(const struct ls_training_data *data, const struct ls_token_store *valid,
-                        struct listing *listing, struct ls_error *error)
+static int listing_make(const struct ls_config *config, const struct ls_training_data *data,
+                        const struct ls_token_store *valid, struct listing *listing,
+                        struct ls_error *error)
 {
     *listing = (struct listing){0};
     FILE *file = open_memstream(&listing->text, &listing->bytes);
+    listing->recipe = file ? recipe_list(file, config) : 0;
     for (int i = 0; file && i < data->count; i++) {
         char source[32];
         snprintf(source, sizeof source, "source %d", i);
@@ -41,7 +70,7 @@ static int listing_make(const struct ls_training_data *data, const struct ls_tok
     }
     if (file && valid)
         store_list(file, "data.valid", valid);
-    return file && !fclose(file) ? LS_OK : ls_no_memory(error, "for a list of stores");
+    return file && !fclose(file) ? LS_OK : ls_no_memory(error, "for a recipe and a list of stores");
 }
 
 /* text = the line that begins at `at` of a listing, "nothing more" behind the last. Returns where
@@ -54,9 +83,10 @@ static const char *line_take(const char *at, char text[300])
     return at + length + (at[length] == '\n');
 }
 
-static int difference_tell(const struct ls_comm *world, const char *here, const char *first,
-                           struct ls_error *error)
+static int difference_tell(const struct ls_comm *world, const struct listing *listing,
+                           const char *first, struct ls_error *error)
 {
+    const char *here = listing->text;
     char mine[300], theirs[300];
     int line = 0;
     do {
@@ -64,11 +94,18 @@ static int difference_tell(const struct ls_comm *world, const char *here, const 
         first = line_take(first, theirs);
         line++;
     } while (!strcmp(mine, theirs) && (*here || *first));
+    if (line <= listing->recipe)
+        return ls_error_set(error, LS_ECONFIG,
+                            "the recipe is not the same: %s has %s, and %s has %s. Expected one "
+                            "configuration and one version of lockstep on all hosts: copy them "
+                            "from one host to the others",
+                            ls_comm_rank_text(world, 0).text, theirs,
+                            ls_comm_rank_text(world, ls_comm_rank(world)).text, mine);
     return ls_error_set(error, LS_EDATA,
                         "the list of stores is not the same: file %d of %s is %s, and of %s %s. "
                         "Expected the same files on all hosts: wait until all of them are there, "
                         "or name the stores one by one",
-                        line, ls_comm_rank_text(world, 0).text, theirs,
+                        line - listing->recipe, ls_comm_rank_text(world, 0).text, theirs,
                         ls_comm_rank_text(world, ls_comm_rank(world)).text, mine);
 }
 
@@ -90,17 +127,17 @@ static int lists_compare(const struct listing *mine, bool differs, struct ls_com
     if (!status)
         status = ls_broadcast(world, text, bytes, LS_U8, 0, error);
     if (!status && differs)
-        status = difference_tell(world, mine->text, text, error);
+        status = difference_tell(world, mine, text, error);
     free(text);
     return ls_comm_agree(world, status, error);
 }
 
-int data_agree(const struct ls_training_data *data, const struct ls_token_store *valid,
-               struct ls_comm *world, struct ls_error *error)
+int data_agree(const struct ls_config *config, const struct ls_training_data *data,
+               const struct ls_token_store *valid, struct ls_comm *world, struct ls_error *error)
 {
     struct listing mine;
     struct ls_digest digest = {0, 0}, first;
-    int status = listing_make(data, valid, &mine, error);
+    int status = listing_make(config, data, valid, &mine, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         ls_digest_piece(&digest, "stores", 0, 0, mine.text, mine.bytes);

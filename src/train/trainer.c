@@ -130,7 +130,7 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
 
 static int lists_agree(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = data_agree(&t->data, t->valid_store, t->whole, error);
+    int status = data_agree(&t->config, &t->data, t->valid_store, t->whole, error);
     if (status == LS_EDATA)
         ls_config_blame(&t->config, ls_config_data_key(&t->config), error);
     return status;
