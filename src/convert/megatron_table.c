@@ -451,7 +451,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     LOSE("--yaml-cfg", "", WRITE_OUT),
     /* those of Megatron-DeepSpeed */
     DROP("--deepspeed|--deepspeed-mpi", "one program"),
-    READ("--deepspeed-config", "optim.clip", ""),
+    READ("--deepspeed-config", "", ""),
     COPY("--zero-stage", "parallel.zero", ""),
     DROP("--zero-reduce-scatter|--zero-contigious-gradients|--zero-reduce-bucket-size|"
          "--zero-allgather-bucket-size|--remote-device|--use-pin-memory|--ds-fused-adam|"

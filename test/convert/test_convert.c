@@ -1133,6 +1133,7 @@ CASE(test_families_are_asked)
         {LLAMA "--ds-sequence-parallel-size 2", "cp: 2 ", "seq_tiles: 2 "},
         {LLAMA "--deepspeed --deepspeed_config=a.json --zero-stage=2 --no-pipeline-parallel",
          "zero: 2 ", "gradient_clipping of a.json there"},
+        {LLAMA "--deepspeed_config a.$JOB.json", "gradient_clipping of a.$JOB.json there", ""},
         {LLAMA "--num-experts 1 --cpu-optimizer", "optimizer: host ", ""},
     };
     static const char *const refused[][3] = {
