@@ -222,7 +222,8 @@ CASE(test_bench_step_counts_what_is_offloaded)
 CASE(test_bench_over_processes)
 {
     mpirun_or_skip();
-    program_expect_under("mpirun --oversubscribe -n 2",
+    program_expect_under("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                         "mpirun --oversubscribe -n 2",
                          "bench plan --cluster clusters/cpu-2core.yaml --steps 1 model.arch=gpt2 "
                          "model.layers=1 model.channels=64 model.heads=2 model.context=32 "
                          "model.vocab=256 batch.global=2 numerics.leaf_sequences=1 batch.micro=1 "
