@@ -12,36 +12,30 @@ enum { PORTION_BYTES = 16 << 20 };
 
 /* ---- a file from one rank to another --------------------------------------------------------- */
 
-/* A sender that cannot read sends what is in its room: the other one waits for as many bytes, and
- * their digests will differ. */
-static int file_send(const char *path, const struct ckpt_move *move, struct ls_comm *comm,
-                     struct ls_error *error)
+/* room[PORTION_BYTES]. A sender that cannot read sends what is in its room: the other one waits for
+ * as many bytes, and hears of it when all agree. */
+static int file_send(const char *path, const struct ckpt_move *move, unsigned char *room,
+                     struct ls_comm *comm, struct ls_error *error)
 {
     struct ls_stored_file *file;
-    unsigned char *room = calloc(1, PORTION_BYTES);
-    int status = ls_stored_file_open(&file, path, LS_ECKPT, error);
+    int status = ls_stored_file_open(&file, path, LS_ECKPT, error), failed = LS_OK;
     if (!status && ls_stored_file_bytes(file) != move->size)
         status = ls_error_set(error, LS_ECKPT, "%s: %lld bytes long, expected %lld", path,
                               (long long)ls_stored_file_bytes(file), (long long)move->size);
-    int failed = room ? LS_OK : ls_no_memory(error, "to send %s", path);
     for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES) {
         int64_t count = ls_min(PORTION_BYTES, move->size - at);
         status = status ? status : ls_stored_file_read(file, at, count, room, error);
         failed = ls_send(comm, room, count, LS_U8, move->to, 0, error);
     }
-    free(room);
     ls_stored_file_close(file);
     return failed ? failed : status;
 }
 
-/* A receiver that cannot write takes all the same. */
-static int file_receive(const char *path, const struct ckpt_move *move, struct ls_comm *comm,
-                        struct ls_error *error)
+/* The same room. A receiver that cannot write takes all the same. */
+static int file_receive(const char *path, const struct ckpt_move *move, unsigned char *room,
+                        struct ls_comm *comm, struct ls_error *error)
 {
     struct ls_atomic_file file;
-    unsigned char *room = malloc(PORTION_BYTES);
-    if (!room)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory to receive it", path);
     ls_atomic_file_reuse(path);
     int status = ls_atomic_file_open(&file, path, NULL, error), failed = LS_OK;
     for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES) {
@@ -50,7 +44,6 @@ static int file_receive(const char *path, const struct ckpt_move *move, struct l
         if (!status && !failed)
             ls_atomic_file_write(&file, room, (size_t)count);
     }
-    free(room);
     if (status || failed) {
         if (!status)
             ls_atomic_file_abort(&file);
@@ -59,21 +52,27 @@ static int file_receive(const char *path, const struct ckpt_move *move, struct l
     return ls_atomic_file_commit(&file, error);
 }
 
-int ckpt_files_move(const char *directory, struct ls_comm *comm, const struct ckpt_move *moves,
-                    size_t count, struct ls_error *error)
+static bool is_mine(const struct ckpt_move *move, int rank)
+{
+    return move->from == rank || move->to == rank;
+}
+
+/* room is NULL where no move is this rank's. */
+static int files_move(const char *directory, unsigned char *room, struct ls_comm *comm,
+                      const struct ckpt_move *moves, size_t count, struct ls_error *error)
 {
     char path[PATH_MAX];
     int rank = ls_comm_rank(comm), status = LS_OK;
     for (size_t i = 0; i < count; i++) {
         struct ls_error why = {0};
         const struct ckpt_move *move = &moves[i];
-        if (move->from != rank && move->to != rank)
+        if (!is_mine(move, rank))
             continue;
         ls_progress();
         int moved = ls_path_join(path, directory, move->name, &why);
         if (!moved)
-            moved = move->from == rank ? file_send(path, move, comm, &why)
-                                       : file_receive(path, move, comm, &why);
+            moved = move->from == rank ? file_send(path, move, room, comm, &why)
+                                       : file_receive(path, move, room, comm, &why);
         if (moved && !status && error)
             *error = why;
         status = status ? status : moved;
@@ -81,6 +80,21 @@ int ckpt_files_move(const char *directory, struct ls_comm *comm, const struct ck
             return moved;
     }
     return ls_comm_agree(comm, status, error);
+}
+
+int ckpt_files_move(const char *directory, struct ls_comm *comm, const struct ckpt_move *moves,
+                    size_t count, struct ls_error *error)
+{
+    bool mine = false;
+    for (size_t i = 0; i < count; i++)
+        mine |= is_mine(&moves[i], ls_comm_rank(comm));
+    unsigned char *room = mine ? calloc(1, PORTION_BYTES) : NULL;
+    int status = mine && !room ? ls_no_memory(error, "to move files of a checkpoint") : LS_OK;
+    status = ls_comm_agree(comm, status, error); /* else one would wait for what is never sent */
+    if (!status)
+        status = files_move(directory, room, comm, moves, count, error);
+    free(room);
+    return status;
 }
 
 /* ---- what the machines have together --------------------------------------------------------- */
