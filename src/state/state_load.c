@@ -174,11 +174,15 @@ static void slice_runs(const struct ls_state *state, const struct ls_dtensor_spe
 }
 
 /* Whether no other rank loads the same, and each tensor at once, as far as that matters: copies of
- * the state read what the first of them brought to memory. */
-static bool loads_alone(const struct ls_state *state, int i)
+ * the state, and ranks among which the tensor is not cut, read what the first of them brought to
+ * memory. */
+static bool loads_alone(const struct ls_state *state, const struct ls_dtensor_spec *spec, int i)
 {
     int set = state->params->units[state->params->list[i].unit].set;
-    return !state->slices[i].away &&
+    bool cut = true;
+    for (int axis = 0; axis < spec->mesh.axis_count; axis++)
+        cut &= spec->mesh.size[axis] == 1 || ls_placement_cuts(spec->placement[axis]);
+    return cut && !state->slices[i].away &&
            ls_comm_size(state->groups[ls_set_group(set, LS_GROUP_COPIES)]) == 1;
 }
 
@@ -203,7 +207,8 @@ static void expect_next(struct taking *t, struct ls_checkpoint *checkpoint, int6
             slice_find(state, checkpoint, array, i, &tensor, &spec, NULL) || !tensor)
             continue;
         for (slice_runs(state, &spec, &runs, &run); run.count > 0; ls_runs_next(&runs, &run))
-            ls_checkpoint_expect(checkpoint, tensor, run.global, run.count, loads_alone(state, i));
+            ls_checkpoint_expect(checkpoint, tensor, run.global, run.count,
+                                 loads_alone(state, &spec, i));
         t->ahead_bytes += slice_bytes(state, array, i);
     }
 }
