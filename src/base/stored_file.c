@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -100,6 +100,7 @@ static int same_check(const struct ls_stored_file *file, struct ls_error *error)
                                                       : "");
 }
 
+/* What is found under the name now may be another file: the next read looks. */
 static int open_again(struct ls_stored_file *file, struct ls_error *error)
 {
     int64_t bytes;
@@ -107,13 +108,18 @@ static int open_again(struct ls_stored_file *file, struct ls_error *error)
     pthread_mutex_lock(&lock);
     if (atomic_load(&file->readers) >= 0)
         atomic_fetch_add(&file->readers, 1); /* another reader was before */
+    else if (access(file->name, F_OK))
+        status = ls_error_set(error, file->code,
+                              "%.300s: is gone since it was opened. Put it back, "
+                              "or begin anew",
+                              file->name);
     else {
         status = ls_file_open(file->name, 0, file->code, &file->fd, &bytes, error);
+        atomic_store(&file->reads, LOOK_EVERY);
         if (!status)
             opened_add(file);
     }
     pthread_mutex_unlock(&lock);
-    atomic_store(&file->reads, LOOK_EVERY);
     return status;
 }
 
@@ -227,17 +233,27 @@ int ls_stored_file_look(struct ls_stored_file *file, struct ls_error *error)
     return status;
 }
 
+/* A page of the file that is mapped and never touched: asking by a read, RWF_NOWAIT too, would
+ * bring the page that is asked about. */
+static bool page_cached(int fd, int64_t at)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char there = 1;
+    void *map = mmap(NULL, page, PROT_NONE, MAP_SHARED, fd, at / (int64_t)page * (int64_t)page);
+    if (map == MAP_FAILED)
+        return true;
+    bool cached = mincore(map, page, &there) || there & 1;
+    munmap(map, page);
+    return cached;
+}
+
 bool ls_stored_file_cached(struct ls_stored_file *file, int64_t at, int64_t bytes)
 {
     bool cached = true;
     if (reader_begin(file, NULL)) /* who reads it is told */
         return true;
-    for (int i = 0; i < 3 && cached; i++) {
-        char byte;
-        const struct iovec to = {&byte, 1};
-        cached =
-            preadv2(file->fd, &to, 1, at + (bytes - 1) * i / 2, RWF_NOWAIT) == 1 || errno != EAGAIN;
-    }
+    for (int i = 0; i < 3 && cached; i++)
+        cached = page_cached(file->fd, at + (bytes - 1) * i / 2);
     reader_end(file);
     return cached;
 }
