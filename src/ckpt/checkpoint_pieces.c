@@ -298,8 +298,8 @@ int ls_checkpoint_take(struct ls_checkpoint *checkpoint, const struct ls_stored_
         first += run;
         count -= run;
     }
-    if (status == LS_ECKPT)
-        checkpoint->damaged = true;
+    if (status == LS_ECKPT) /* of several threads any */
+        __atomic_store_n(&checkpoint->damaged, true, __ATOMIC_RELAXED);
     return status;
 }
 

@@ -375,8 +375,8 @@ int ls_checkpoint_open_among(struct ls_checkpoint **out, const char *directory,
     *out = NULL;
     bool follow = ckpt_best_follow(directory, named);
     int status = ckpt_describe(&opened, follow ? named : directory, folders, count, error);
-    bool mapped = !status && opened->tensors[LS_CKPT_MODEL];
-    for (int part = 0; !status && !mapped && part < CKPT_PARTS; part++)
+    bool listed = !status && opened->tensors[LS_CKPT_MODEL];
+    for (int part = 0; !status && !listed && part < CKPT_PARTS; part++)
         status = list_tensors(opened, part, error);
     if (status) {
         ckpt_opened_free(opened);

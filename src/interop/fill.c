@@ -90,6 +90,7 @@ static int tiles_read(const struct source_view *view, struct ls_ops *ops, const 
     int64_t rows = view->transposed ? COLUMN_ROWS : 64;
     int64_t cols = view->transposed ? COLUMNS : box->cols;
     int64_t across = ls_ceil_div(box->cols, cols), tiles = ls_ceil_div(box->rows, rows) * across;
+    int64_t first = tiles; /* of those that failed */
     int status = LS_OK;
 #pragma omp parallel for num_threads(ls_ops_team(ops, box->rows * box->cols)) schedule(static)
     for (int64_t i = 0; i < tiles; i++) {
@@ -103,8 +104,10 @@ static int tiles_read(const struct source_view *view, struct ls_ops *ops, const 
                                  .values = box->values + row * box->stride + col};
         int failed = box_read(view, &tile, &why);
 #pragma omp critical
-        if (failed && !status)
+        if (failed && i < first) {
+            first = i;
             status = ls_error_copy(error, failed, &why);
+        }
     }
     return status;
 }

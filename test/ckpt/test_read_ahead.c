@@ -25,6 +25,7 @@ enum { TENSORS = 3, READS = 4 /* of a and b */ };
 /* ---- the system ------------------------------------------------------------------------------ */
 
 WRAPPED(open);
+WRAPPED(close);
 WRAPPED(pread);
 WRAPPED(ls_stored_file_cached);
 static bool cached;
@@ -44,6 +45,13 @@ int __wrap_open(const char *path, int flags, ...)
     if (flags & O_DIRECT)
         direct = fd;
     return fd;
+}
+
+int __wrap_close(int fd)
+{
+    if (fd == direct) /* another file may get its number */
+        direct = -1;
+    return __real_close(fd);
 }
 
 ssize_t __wrap_pread(int fd, void *to, size_t bytes, off_t offset)

@@ -128,8 +128,8 @@ static int64_t folder_make(const char *directory, const struct shape *shape)
 
 typedef int body(const char *directory, struct ls_error *error);
 
-/* Runs the body in a process of its own. Its peak, over what it began with, is at most limit bytes;
- * mapped files count too. */
+/* Runs the body in a process of its own. Its peak, over what it began with, is at most limit bytes.
+ */
 static void expect_peak(body *run, const char *directory, int64_t limit)
 {
     fflush(NULL);
