@@ -4,40 +4,60 @@
  * another step or another order of samples, and no error. */
 #include "train/trainer.h"
 
+#include <lockstep/base/figure.h>
 #include <lockstep/base/version.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A line for each key of the recipe, and for each file; the digest of all. */
+/* A line for each key of the recipe, or for each file of the stores. */
 struct listing {
     char *text;
     size_t bytes;
-    int recipe; /* lines that are of the recipe */
+    bool recipe;
 };
 
-/* By name paths may differ: what is there is listed below. */
-static bool is_path(const struct ls_config_key *key)
+struct line {
+    const char *text;
+    size_t length; /* 0: behind the last one */
+};
+
+/* By name paths may differ: files are listed by what they hold, entries of data.blend without
+ * their sources' paths. */
+static bool has_path(const struct ls_config_key *key)
 {
     return key->type == LS_CONFIG_PATH || key->type == LS_CONFIG_PATHS ||
            key->type == LS_CONFIG_BLEND;
 }
 
-/* As it was given: what machines make of it is settled later. Returns how many lines. */
-static int recipe_list(FILE *file, const struct ls_config *config)
+static int entries_list(FILE *file, const struct ls_config *config, struct ls_error *error)
 {
-    int lines = 1;
+    struct ls_config_source *entries;
+    int count, status = ls_config_sources(config, &entries, &count, error);
+    for (int i = 0; i < count && !status; i++) {
+        char weight[LS_FIGURE_BYTES_MAX], epochs[LS_FIGURE_BYTES_MAX];
+        ls_figure_text(LS_FIGURE_NUMBER, entries[i].weight, weight);
+        ls_figure_text(LS_FIGURE_NUMBER, entries[i].epochs, epochs);
+        fprintf(file, "data.blend: entry %d = source %d, weight %s, epochs %s, from_step %lld\n", i,
+                entries[i].index, weight, epochs, (long long)entries[i].from_step);
+    }
+    free(entries);
+    return status;
+}
+
+/* As it was given: what machines make of it is settled later. */
+static int recipe_list(FILE *file, const struct ls_config *config, struct ls_error *error)
+{
     fprintf(file, "numerics.version = %d\n", LS_NUMERICS_VERSION);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[LS_CONFIG_VALUE_BYTES];
-        if (key->part != LS_CONFIG_RECIPE || is_path(key))
+        if (key->part != LS_CONFIG_RECIPE || has_path(key))
             continue;
         ls_config_value(config, key, value, sizeof value);
         fprintf(file, "%s = %s\n", key->name, value);
-        lines++;
     }
-    return lines;
+    return entries_list(file, config, error);
 }
 
 /* By its name alone: hosts may have the folder in other places. */
@@ -56,45 +76,65 @@ static void store_list(FILE *file, const char *source, const struct ls_token_sto
     }
 }
 
-static int listing_make(const struct ls_config *config, const struct ls_training_data *data,
-                        const struct ls_token_store *valid, struct listing *listing,
-                        struct ls_error *error)
+static FILE *listing_open(struct listing *listing, bool recipe)
 {
-    *listing = (struct listing){0};
-    FILE *file = open_memstream(&listing->text, &listing->bytes);
-    listing->recipe = file ? recipe_list(file, config) : 0;
-    for (int i = 0; file && i < data->count; i++) {
-        char source[32];
-        snprintf(source, sizeof source, "source %d", i);
-        store_list(file, source, data->stores[i]);
-    }
-    if (file && valid)
-        store_list(file, "data.valid", valid);
-    return file && !fclose(file) ? LS_OK : ls_no_memory(error, "for a recipe and a list of stores");
+    *listing = (struct listing){.recipe = recipe};
+    return open_memstream(&listing->text, &listing->bytes);
 }
 
-/* text = the line that begins at `at` of a listing, "nothing more" behind the last. Returns where
- * the next one begins. */
-static const char *line_take(const char *at, char text[300])
+static int listing_close(FILE *file, int status, struct ls_error *error)
 {
-    size_t length = strcspn(at, "\n");
-    snprintf(text, 300, "%.*s", length ? (int)ls_min((int64_t)length, 299) : 12,
-             length ? at : "nothing more");
-    return at + length + (at[length] == '\n');
+    bool whole = file && !fclose(file);
+    return status || whole ? status : ls_no_memory(error, "for a recipe or a list of stores");
+}
+
+/* The line that begins at *at, which moves to the next one. */
+static struct line line_take(const char **at)
+{
+    const struct line line = {*at, strcspn(*at, "\n")};
+    *at += line.length + ((*at)[line.length] == '\n');
+    return line;
+}
+
+/* Bytes with which both begin. */
+static size_t lines_common(struct line a, struct line b)
+{
+    size_t common = 0;
+    while (common < a.length && common < b.length && a.text[common] == b.text[common])
+        common++;
+    return common;
+}
+
+/* Cuts a long one to its beginning, and to what is around its byte `at`. */
+static void line_show(struct line line, size_t at, char text[300])
+{
+    size_t from = at > 200 ? at - 60 : 0;
+    if (!line.length)
+        snprintf(text, 300, "nothing more");
+    else if (!from)
+        snprintf(text, 300, "%.*s", (int)line.length, line.text);
+    else
+        snprintf(text, 300, "%.60s ... %.*s", line.text, (int)(line.length - from),
+                 line.text + from);
 }
 
 static int difference_tell(const struct ls_comm *world, const struct listing *listing,
                            const char *first, struct ls_error *error)
 {
     const char *here = listing->text;
+    struct line own, other;
     char mine[300], theirs[300];
+    size_t common;
     int line = 0;
     do {
-        here = line_take(here, mine);
-        first = line_take(first, theirs);
+        own = line_take(&here);
+        other = line_take(&first);
+        common = lines_common(own, other);
         line++;
-    } while (!strcmp(mine, theirs) && (*here || *first));
-    if (line <= listing->recipe)
+    } while (common == own.length && common == other.length && common);
+    line_show(own, common, mine);
+    line_show(other, common, theirs);
+    if (listing->recipe)
         return ls_error_set(error, LS_ECONFIG,
                             "the recipe is not the same: %s has %s, and %s has %s. Expected one "
                             "configuration and one version of lockstep on all hosts: copy them "
@@ -105,7 +145,7 @@ static int difference_tell(const struct ls_comm *world, const struct listing *li
                         "the list of stores is not the same: file %d of %s is %s, and of %s %s. "
                         "Expected the same files on all hosts: wait until all of them are there, "
                         "or name the stores one by one",
-                        line - listing->recipe, ls_comm_rank_text(world, 0).text, theirs,
+                        line, ls_comm_rank_text(world, 0).text, theirs,
                         ls_comm_rank_text(world, ls_comm_rank(world)).text, mine);
 }
 
@@ -120,7 +160,7 @@ static int lists_compare(const struct listing *mine, bool differs, struct ls_com
         return status;
     char *text = calloc(1, (size_t)bytes + 1);
     if (!text)
-        status = ls_no_memory(error, "for a list of stores");
+        status = ls_no_memory(error, "for a recipe or a list of stores");
     else if (first)
         memcpy(text, mine->text, mine->bytes);
     status = ls_comm_agree(world, status, error);
@@ -132,15 +172,14 @@ static int lists_compare(const struct listing *mine, bool differs, struct ls_com
     return ls_comm_agree(world, status, error);
 }
 
-int data_agree(const struct ls_config *config, const struct ls_training_data *data,
-               const struct ls_token_store *valid, struct ls_comm *world, struct ls_error *error)
+/* Collective. status: of the listing, whose text is freed. */
+static int listing_agree(const struct listing *mine, int status, struct ls_comm *world,
+                         struct ls_error *error)
 {
-    struct listing mine;
     struct ls_digest digest = {0, 0}, first;
-    int status = listing_make(config, data, valid, &mine, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        ls_digest_piece(&digest, "stores", 0, 0, mine.text, mine.bytes);
+        ls_digest_piece(&digest, "listing", 0, 0, mine->text, mine->bytes);
     first = digest;
     if (!status)
         status = ls_broadcast(world, &first, sizeof first, LS_U8, 0, error);
@@ -148,7 +187,30 @@ int data_agree(const struct ls_config *config, const struct ls_training_data *da
     if (!status)
         status = ls_all_reduce_max(world, &any, error);
     if (!status && any)
-        status = lists_compare(&mine, differs, world, error);
-    free(mine.text);
+        status = lists_compare(mine, differs, world, error);
+    free(mine->text);
     return status;
+}
+
+int recipe_agree(const struct ls_config *config, struct ls_comm *world, struct ls_error *error)
+{
+    struct listing mine;
+    FILE *file = listing_open(&mine, true);
+    int status = file ? recipe_list(file, config, error) : LS_OK;
+    return listing_agree(&mine, listing_close(file, status, error), world, error);
+}
+
+int data_agree(const struct ls_training_data *data, const struct ls_token_store *valid,
+               struct ls_comm *world, struct ls_error *error)
+{
+    struct listing mine;
+    FILE *file = listing_open(&mine, false);
+    for (int i = 0; file && i < data->count; i++) {
+        char source[32];
+        snprintf(source, sizeof source, "source %d", i);
+        store_list(file, source, data->stores[i]);
+    }
+    if (file && valid)
+        store_list(file, "data.valid", valid);
+    return listing_agree(&mine, listing_close(file, LS_OK, error), world, error);
 }

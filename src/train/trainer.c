@@ -130,7 +130,7 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
 
 static int lists_agree(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = data_agree(&t->config, &t->data, t->valid_store, t->whole, error);
+    int status = data_agree(&t->data, t->valid_store, t->whole, error);
     if (status == LS_EDATA)
         ls_config_blame(&t->config, ls_config_data_key(&t->config), error);
     return status;
@@ -407,6 +407,8 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout, 
     struct ls_trainer *t = trainer_alloc(config, world, log);
     int status = t ? LS_OK : ls_no_memory(error, "for a trainer");
     status = ls_comm_agree(world, status, error);
+    if (!status) /* later collectives go by it */
+        status = recipe_agree(config, world, error);
     if (status)
         goto failed;
     int threads = 1;

@@ -42,7 +42,7 @@ static int train(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_trainer *trainer = NULL;
     assert_non_null(config);
     ls_config_defaults(config);
-    char given[512], *save = NULL;
+    char given[1024], *save = NULL;
     int status = LS_OK;
     snprintf(given, sizeof given, "%s", words[ls_comm_rank(world)]);
     for (char *word = strtok_r(given, " ", &save); word; word = strtok_r(NULL, " ", &save))
@@ -83,6 +83,9 @@ CASE(test_lists_of_one_content)
            NULL);
 }
 
+#define BLEND(a, b) "data.blend=" a "\tu16:%s/a\t" b "\tu16:%s/b"
+#define ENTRY(b)    "data.blend=[{\"source\":\"u16:%s/a\",\"weight\":1," b "}]"
+
 /* Such as of an older file on one host. Sharded state has no copies that would show it. */
 CASE(test_another_recipe)
 {
@@ -92,6 +95,45 @@ CASE(test_another_recipe)
     expect_status((const char *[]){"data.train=u16:%s/a optim.lr=0.5", "data.train=u16:%s/a",
                                    "data.train=u16:%s/b"},
                   LS_ECONFIG, "has optim.lr = 0.5, and rank 1 has optim.lr = ");
+    expect_status((const char *[]){BLEND("0.7", "0.3"), BLEND("0.3", "0.7"), BLEND("0.7", "0.3")},
+                  LS_ECONFIG,
+                  "rank 0 has data.blend: entry 0 = source 0, weight 0.7, epochs 0, from_step 0, "
+                  "and rank 1 has data.blend: entry 0 = source 0, weight 0.3, ");
+    expect_status(
+        (const char *[]){ENTRY("\"epochs\":9"), ENTRY("\"epochs\":9"), ENTRY("\"epochs\":8")},
+        LS_ECONFIG, "epochs 9, from_step 0, and rank 2 has data.blend: entry 0 = ");
+    expect_status((const char *[]){ENTRY("\"epochs\":9"), "data.train=u16:%s/a",
+                                   ENTRY("\"from_step\":0,\"epochs\":9")},
+                  LS_ECONFIG, "epochs 9, from_step 0, and rank 1 has data.blend: entry 0 = ");
+    expect((const char *[]){BLEND("0.7", "0.3"), BLEND("0.7", "0.3"),
+                            "data.blend=0.7\tu16:%s/b\t0.3\tu16:%s/a"},
+           NULL);
+}
+
+/* By it ranks make the groups of workers: they compare it before that. */
+CASE(test_another_mode)
+{
+    static const char *const given[RANKS] = {
+        "data.train=u16:%s/a",
+        "data.train=u16:%s/a async.mode=diloco async.workers=2 async.sync_every=1 "
+        "parallel.workers=1",
+        "data.train=u16:%s/a"};
+    expect_status(given, LS_ECONFIG,
+                  "rank 0 has async.mode = none, and rank 1 has async.mode = diloco. ");
+}
+
+/* A line is compared as a whole; told is what is around the difference. */
+CASE(test_long_values)
+{
+    char words[2][1024] = {"data.train=u16:%s/a lora.rank=2 lora.targets=", ""};
+    while (strlen(words[0]) < 400)
+        strcat(words[0], "c_attn,");
+    snprintf(words[1], sizeof words[1], "%sc_fc", words[0]);
+    strcat(words[0], "c_proj");
+    const char *const given[RANKS] = {words[0], words[0], words[1]};
+    expect_status(given, LS_ECONFIG, "rank 0 has lora.targets = \"c_attn,c_attn,");
+    expect_status(given, LS_ECONFIG, ",c_proj\", and rank 2 has lora.targets = \"c_attn,c_attn,");
+    expect_status(given, LS_ECONFIG, ",c_fc\". Expected one configuration");
 }
 
 CASE(test_a_file_more)
