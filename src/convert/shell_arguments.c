@@ -79,21 +79,34 @@ static bool has_groups(const char *text)
     return !*text && digits > 0;
 }
 
+/* Whether the argument is no text here: of a folder 2024_11_30 every character counts. */
+static bool takes_number(const char *key)
+{
+    const struct ls_convert_rule *rule = convert_rule_of(&convert_megatron, key);
+    char ours[NAME_BYTES];
+    if (!rule || !*rule->ours)
+        return false;
+    snprintf(ours, sizeof ours, "%.*s", (int)strcspn(rule->ours, ","), rule->ours);
+    enum ls_config_type type = ls_config_key_of(ours)->type;
+    return type < LS_CONFIG_STRING || type > LS_CONFIG_NAME;
+}
+
 /* Quotes that a script keeps for another shell go, and what is between the digits of a number. */
-static void put_value(FILE *file, const char *text)
+static void put_value(FILE *file, const char *text, bool number)
 {
     size_t length = strlen(text);
     bool quotes = length > 1 && text[0] == '"' && text[length - 1] == '"';
-    bool groups = has_groups(text);
+    bool groups = number && has_groups(text);
     for (size_t i = quotes; i < length - quotes; i++)
         if (!groups || text[i] != '_')
             fputc(text[i], file);
 }
 
 /* What follows argument i, or what is behind its =, in one text; *next is the word behind that. */
-static char *values_of(const struct convert_words *words, size_t i, size_t behind, int *count,
-                       size_t *next)
+static char *values_of(const struct convert_words *words, size_t i, size_t behind, const char *key,
+                       int *count, size_t *next)
 {
+    bool number = takes_number(key);
     const char *equals = strchr(words->at[i].text, '=');
     char *text = NULL;
     size_t bytes, at = i + 1;
@@ -102,12 +115,12 @@ static char *values_of(const struct convert_words *words, size_t i, size_t behin
         return NULL;
     *count = equals != NULL;
     if (equals)
-        put_value(file, equals + 1);
+        put_value(file, equals + 1, number);
     for (; !equals && at < words->count && !is_option(words->at[at].text) && at + 1 != behind;
          at++) {
         if ((*count)++)
             fputc(' ', file);
-        put_value(file, words->at[at].text);
+        put_value(file, words->at[at].text, number);
     }
     *next = at;
     if (fclose(file) == 0)
@@ -130,7 +143,7 @@ int convert_options_add(struct convert_entries *entries, const struct convert_wo
         if (!is_option(words->at[i].text) || words->at[i].text[1] != '-')
             continue;
         option_name(words->at[i].text, key);
-        char *text = values_of(words, i, i < behind ? behind : 0, &count, &next);
+        char *text = values_of(words, i, i < behind ? behind : 0, key, &count, &next);
         if (!text)
             status = ls_no_memory(error, "for an argument");
         else if (i >= behind || convert_rule_of(&convert_megatron, key))

@@ -862,6 +862,9 @@ CASE(test_shell)
            "run $A --node-rank $G --train-iters 6_000_000 --wandb-project 1__0 --save a_1",
            &lax, "lr: 2 ", "steps: 6000000 ", "out: \"a_1\" ", "num-workers (line 1): how fast",
            NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "run --save 2024_11_30 --data-path 11_30 --deepspeed_config 12_1 --seed 1_0", &lax,
+           "out: \"2024_11_30\" ", "train: \"11_30\" ", "of 12_1 there", "seed: 10 ", NULL);
     static const char *const outputs[] = {"2>&1 | tee log", "> \"$L/a b\" 2>> c",
                                           "&> $(date)/l",   ">&2",
                                           "--bf16 >| x",    "--num-workers 4 2>/dev/null &"};
