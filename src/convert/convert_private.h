@@ -85,6 +85,7 @@ struct convert_branches {
     char cause[CONVERT_BRANCHES][64]; /* the $VARIABLE that a condition asks for, "" for none */
     int depth;
     bool testing; /* between if and then */
+    bool doubled; /* between [[ and ]] */
     enum convert_truth condition;
     char joined; /* & or | if the condition goes on */
 };

@@ -2,8 +2,8 @@
  *
  * A condition is one of [ A = B ], [ A != B ], [ A -eq B ] and its like, [ -z A ], [ -n A ], true
  * and false, with test or [[ in place of [, with ! before it, and several of them between && and
- * ||. Others, and those of a variable that is not known, are open: what such a branch sets is not
- * known.
+ * ||; [ A ] is [ -n A ]. Others, and those of a variable that is not known, are open: what such a
+ * branch sets is not known.
  */
 #include "convert/convert_private.h"
 
@@ -31,9 +31,11 @@ static enum convert_truth either(enum convert_truth a, enum convert_truth b)
 
 /* A condition under way. */
 struct test {
-    const char *const *words;
+    const char *const *words; /* without the brackets */
     size_t count;
-    char *cause; /* [64]: of a word that is not known */
+    bool bracket; /* no command: between [ and ], [[ and ]], or behind test */
+    bool doubled; /* in [[ ]], where a variable without a text is a word all the same */
+    char *cause;  /* [64]: of a word that is not known */
 };
 
 /* Whether the word is known; otherwise it is the cause if it is a variable alone. */
@@ -77,29 +79,44 @@ static enum convert_truth compare(const struct test *t)
     return (strcmp(a, b) == 0) == equal ? CONVERT_TRUE : CONVERT_FALSE;
 }
 
-/* A word that is missing is a variable without a text. */
-static enum convert_truth is_empty(const struct test *t)
+static enum convert_truth is_empty(const struct test *t, const char *word)
 {
-    if (t->count < 2 || !*t->words[1])
+    if (!*word)
         return CONVERT_TRUE;
-    return is_known(t, t->words[1]) ? CONVERT_FALSE : CONVERT_OPEN;
+    return is_known(t, word) ? CONVERT_FALSE : CONVERT_OPEN;
 }
 
-/* Without the brackets. */
+/* -z, -n, -f: in [[ ]] the word behind it is a variable without a text if it is missing. */
+static bool is_operator(const char *word)
+{
+    return word[0] == '-' && word[1] && !word[2];
+}
+
+static enum convert_truth truth_of_brackets(const struct test *t)
+{
+    const char *how = t->count > 0 ? t->words[0] : "";
+    if (t->count == 3)
+        return compare(t);
+    if (t->count < 2 && !(t->doubled && is_operator(how)))
+        return opposite(is_empty(t, how));
+    if (t->count > 2 || (strcmp(how, "-z") != 0 && strcmp(how, "-n") != 0))
+        return CONVERT_OPEN;
+    enum convert_truth empty = is_empty(t, t->count > 1 ? t->words[1] : "");
+    return how[1] == 'z' ? empty : opposite(empty);
+}
+
 static enum convert_truth truth_of(struct test t)
 {
     bool negated = t.count > 0 && strcmp(t.words[0], "!") == 0;
     enum convert_truth truth = CONVERT_OPEN;
     t.words += negated;
     t.count -= negated;
-    if (t.count == 1 && convert_among(t.words[0], "true|false"))
-        truth = strcmp(t.words[0], "true") == 0 ? CONVERT_TRUE : CONVERT_FALSE;
-    else if (t.count > 0 && t.count < 3 && strcmp(t.words[0], "-z") == 0)
-        truth = is_empty(&t);
-    else if (t.count > 0 && t.count < 3 && strcmp(t.words[0], "-n") == 0)
-        truth = opposite(is_empty(&t));
-    else if (t.count == 3)
-        truth = compare(&t);
+    if (t.bracket)
+        truth = truth_of_brackets(&t);
+    else if (t.count == 1 && strcmp(t.words[0], "true") == 0)
+        truth = CONVERT_TRUE;
+    else if (t.count == 1 && strcmp(t.words[0], "false") == 0)
+        truth = CONVERT_FALSE;
     return negated ? opposite(truth) : truth;
 }
 
@@ -107,13 +124,17 @@ void convert_branches_test(struct convert_branches *b, const char *const *words,
                            char joined)
 {
     char beyond[64];
-    bool bracket = count > 0 && convert_among(words[0], "[|[[|test");
-    struct test t = {words + bracket, count - bracket,
+    bool first = count > 0 && convert_among(words[0], "[|[[|test");
+    bool pattern = b->doubled && !b->joined; /* behind its | */
+    b->doubled |= first && strcmp(words[0], "[[") == 0;
+    struct test t = {words + first, count - first, first || b->doubled, b->doubled,
                      b->depth > 0 && b->depth <= CONVERT_BRANCHES ? b->cause[b->depth - 1]
                                                                   : beyond};
-    if (t.count > 0 && convert_among(t.words[t.count - 1], "]|]]"))
+    if (t.bracket && t.count > 0 && convert_among(t.words[t.count - 1], "]|]]")) {
+        b->doubled = false;
         t.count--;
-    enum convert_truth truth = truth_of(t);
+    }
+    enum convert_truth truth = pattern ? CONVERT_OPEN : truth_of(t);
     b->condition = b->joined == '&'   ? both(b->condition, truth)
                    : b->joined == '|' ? either(b->condition, truth)
                                       : truth;
@@ -125,9 +146,9 @@ void convert_branches_test(struct convert_branches *b, const char *const *words,
 /* Another branch begins, which runs if none before it did and the condition holds. */
 static void branch(struct convert_branches *b, enum convert_truth condition)
 {
+    b->testing = false;
     if (b->depth == 0 || b->depth > CONVERT_BRANCHES)
         return;
-    b->testing = false;
     b->runs[b->depth - 1] = both(opposite(b->ran[b->depth - 1]), condition);
     b->ran[b->depth - 1] = either(b->ran[b->depth - 1], condition);
 }
@@ -159,6 +180,7 @@ bool convert_branches_word(struct convert_branches *b, const char *word)
         return false;
     b->testing |= test;
     b->joined = '\0';
+    b->doubled = false;
     if (test)
         b->condition = CONVERT_OPEN;
     return strcmp(word, "case") != 0;

@@ -539,12 +539,14 @@ static void first_word(struct shell *s)
 /* The command is the condition of an if, or a part of one. */
 static void test(struct shell *s)
 {
-    const char *words[TEST_WORDS];
-    size_t count = s->command.count;
-    for (size_t i = 0; i < count && i < TEST_WORDS; i++)
-        words[i] = s->command.at[i].text;
+    const char *words[TEST_WORDS]; /* of more, the last one is the last here */
+    size_t count = 0;
+    for (size_t i = 0; i < s->command.count; i++) {
+        count += count < TEST_WORDS;
+        words[count - 1] = s->command.at[i].text;
+    }
     char joined = peek(s, 0) == peek(s, 1) && strchr("&|", peek(s, 0)) ? peek(s, 0) : '\0';
-    convert_branches_test(&s->branches, words, count <= TEST_WORDS ? count : 0, joined);
+    convert_branches_test(&s->branches, words, count, joined);
     words_clear(&s->command);
 }
 

@@ -934,8 +934,7 @@ CASE(test_shell_sums)
     }
 }
 
-/* Of an if whose condition is known one branch is read. What others set is unknown: a number is to
- * be given, and arguments are named. */
+/* Of an if whose condition is known one branch is read. */
 CASE(test_shell_branches)
 {
     static const char *const conditions[][2] = {
@@ -951,19 +950,20 @@ CASE(test_shell_branches)
         {"[ -z $NONE ]", "1"},
         {"[ -z ${OTHER:-} ]", "1"},
         {"false", "2"},
-    };
-    static const char *const open[][2] = {
-        {"[ -f x ]", "give L=VALUE beside"},
-        {"[ $1 = a ]", "give 1=VALUE beside"},
-        {"[ -z \"${10}\" ]", "give 10=VALUE beside"},
-        {"[[ $SIZE == 7* ]]", "give L=VALUE beside"},
-        {"[ \"$(hostname)\" = a ]", "give L=VALUE beside"},
-        {"[ $TP -lt 1 ] || which x", "give L=VALUE beside"},
+        {"[ $OFF ]", "1"},
+        {"test $OFF", "1"},
+        {"[ ! $OFF ]", "2"},
+        {"[ $NONE ]", "2"},
+        {"[[ \"$NONE\" ]]", "2"},
+        {"[ -n $NONE ]", "1"},
+        {"[[ -n $NONE ]]", "2"},
+        {"[[ $SIZE && $OFF && -n $OFF ]] && true", "1"},
+        {"[[ $SIZE && -n $NONE ]] || false", "2"},
     };
     char text[512], word[64];
     for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++) {
         snprintf(text, sizeof text,
-                 "SIZE=7B TP=2 NONE= A=\"--lr 9\"\nif %s; then L=1; A=\"--lr 1\"\n"
+                 "SIZE=7B TP=2 NONE= OFF=false A=\"--lr 9\"\nif %s; then L=1; A=\"--lr 1\"\n"
                  "  if false\n  then\n    L=7\n  fi\nelif true; then\n  L=2\n  A=\"--lr 2\"\n"
                  "else L=3 A=\"--lr 3\"\nfi\nrun $A --train-iters $L # if\n",
                  conditions[i][0]);
@@ -972,13 +972,33 @@ CASE(test_shell_branches)
         snprintf(word, sizeof word, "steps: %s ", conditions[i][1]);
         expect(LS_CONVERT_MEGATRON, text, &lax, word, NULL);
     }
+}
+
+/* What a branch sets whose condition is not known is unknown: a number is to be given, and
+ * arguments are named. */
+CASE(test_shell_branches_that_are_open)
+{
+    static const char *const open[][2] = {
+        {"[ -f x ]", "give L=VALUE beside"},
+        {"[ $1 = a ]", "give 1=VALUE beside"},
+        {"[ -z \"${10}\" ]", "give 10=VALUE beside"},
+        {"[[ $SIZE == 7* ]]", "give L=VALUE beside"},
+        {"[ \"$(hostname)\" = a ]", "give L=VALUE beside"},
+        {"[ $TP -lt 1 ] || which x", "give L=VALUE beside"},
+        {"[ $1 ]", "give 1=VALUE beside"},
+        {"[[ -f $NONE ]]", "give L=VALUE beside"},
+        {"[[ $SIZE =~ a|false ]]", "give L=VALUE beside"},
+        {"[[ $SIZE && a b c d e f g h i ]]", "give L=VALUE beside"},
+    };
+    char text[512];
     for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
         snprintf(text, sizeof text,
-                 "SIZE=7B TP=2 L=9 S=5\nif %s; then\n L=1\n S=5\nfi\nrun --lr $L --seed $S\n",
+                 "SIZE=7B TP=2 NONE= L=9 S=5\nif %s; then\n L=1\n S=5\nfi\n"
+                 "run --lr $L --seed $S\n",
                  open[i][0]);
         expect_refused(LS_CONVERT_MEGATRON, text, &lax, "file:6: --lr", open[i][1], NULL);
         snprintf(text, sizeof text,
-                 "SIZE=7B TP=2 A_B=\"--seed 4\"\nif %s; then\n A_B=\"--lr 1\"\nelse\n"
+                 "SIZE=7B TP=2 NONE= A_B=\"--seed 4\"\nif %s; then\n A_B=\"--lr 1\"\nelse\n"
                  " A_B=\"--lr 2\"\nfi\nrun $A_B --attention-dropout 0\n",
                  open[i][0]);
         expect_refused(LS_CONVERT_MEGATRON, text, &strict, "file:3: --$A_B: arguments of an if",
@@ -991,9 +1011,19 @@ CASE(test_shell_branches)
                    "case $1 in\n a)\n L=2;;\nesac\nif [ x = x ]\nthen R=4 # \nfi\nrun --lr $L "
                    "--seed $2 --min-lr $L/$3",
                    &lax, "file:8: --lr: $L", "give L=VALUE 2=VALUE 3=VALUE beside", NULL);
-    strcpy(text, "run --lr 1\n");
+}
+
+/* Branches within more others than are followed are open, and end what their conditions are. */
+CASE(test_shell_branches_within_each_other)
+{
+    char text[512] = "run --lr 1\n";
     for (int i = 0; i < 50; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s", "if\n");
+    expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 1 ", NULL);
+    *text = '\0';
+    for (int i = 0; i < CONVERT_BRANCHES + 1; i++)
+        strcat(text, "if\nthen\n");
+    strcat(text, "run --lr 1\n");
     expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 1 ", NULL);
 }
 
