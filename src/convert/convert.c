@@ -311,25 +311,66 @@ static bool is_section(const struct convert_project *project, const char *key)
     return false;
 }
 
-/* Arguments that an if of a script may have added; the text is the variable that would tell. */
+/* Arguments that an if of a script may have added; the text has the variable that would tell. */
 static void doubted(struct convert *c, const struct convert_entry *entry)
 {
     char why[TEXT_BYTES];
-    bool known = entry->text[0] == '$';
-    snprintf(why, sizeof why,
-             "arguments of an if whose condition is not known: %s%s%swrite them out",
-             known ? "give " : "", known ? entry->text + 1 : "",
-             known ? "=VALUE beside the file, or " : "");
+    const char *cause = entry->text + 1;
+    bool known = *cause == '$';
+    snprintf(
+        why, sizeof why, "arguments of an if whose condition is not known: %s%s%swrite them out",
+        known ? "give " : "", known ? cause + 1 : "", known ? "=VALUE beside the file, or " : "");
     item_add(c, LS_CONVERT_UNKNOWN, entry->key, "", "", why);
+}
+
+/* Whether the list has that NAME=VALUE. */
+static bool is_listed(const char *list, const char *word)
+{
+    for (const char *at = list; (at = strstr(at, word)); at++)
+        if (at == list || at[-1] == ' ')
+            return true;
+    return false;
+}
+
+/* Whether the text has a $(command) or `command`. */
+static bool has_command(const char *text)
+{
+    for (const char *at = text; (at = strpbrk(at, "$`")); at++)
+        if (*at == '`' || (at[1] == '(' && at[2] != '('))
+            return true;
+    return false;
+}
+
+/* The variables of a text join the list, as NAME=VALUE. False, and none do, if there are none, or
+ * none that would tell all of it. */
+static bool list_variables(const char *text, char *list, size_t bytes)
+{
+    bool any = false;
+    if (has_command(text))
+        return false;
+    for (const char *at = strchr(text, '$'); at; at = strchr(at + 1, '$')) {
+        char name[128];
+        const char *begin = at + 1 + (at[1] == '{');
+        size_t length = 0;
+        while (isalnum((unsigned char)begin[length]) || begin[length] == '_')
+            length++;
+        snprintf(name, sizeof name, "%.*s=VALUE", (int)ls_min((int64_t)length, 100), begin);
+        any |= length > 0;
+        if (length > 0 && !is_listed(list, name))
+            ls_string_add(list, bytes, " ", "%s", name);
+    }
+    return any;
 }
 
 static void unknown(struct convert *c, const struct convert_project *project,
                     const struct convert_entry *entry)
 {
     const char *key = entry->key;
-    char near[LS_CONVERT_KEY_BYTES] = "", why[TEXT_BYTES];
+    char near[LS_CONVERT_KEY_BYTES] = "", given[512] = "", why[TEXT_BYTES];
     bool found = convert_nearest(project, key, near);
-    if (is_section(project, key))
+    if (project->flags && list_variables(key, given, sizeof given))
+        snprintf(why, sizeof why, "set elsewhere: give %s beside the file, or write it out", given);
+    else if (is_section(project, key))
         snprintf(why, sizeof why, "a section: expected keys with values, such as %s", near);
     else
         snprintf(why, sizeof why, "no such key is known%s", ls_meant(found ? near : NULL, "").text);
@@ -354,36 +395,24 @@ static void give_fate(struct convert *c, struct convert_entry *entry)
 /* The variables of an argument that must be given join those of others. */
 static void require_variables(struct convert *c, const struct convert_entry *entry)
 {
-    const char *command = strstr(entry->text, "$(");
-    if (!c->unset)
-        c->unset = entry->key;
-    if (command && command[2] != '(')
-        return;
-    for (const char *at = strchr(entry->text, '$'); at; at = strchr(at + 1, '$')) {
-        char name[128];
-        const char *begin = at + 1 + (at[1] == '{');
-        size_t length = 0;
-        while (isalnum((unsigned char)begin[length]) || begin[length] == '_')
-            length++;
-        snprintf(name, sizeof name, "%.*s=VALUE", (int)ls_min((int64_t)length, 100), begin);
-        const char *known = strstr(c->variables, name);
-        if (length > 0 && !(known && (known == c->variables || known[-1] == ' ')))
-            ls_string_add(c->variables, sizeof c->variables, " ", "%s", name);
-    }
+    bool variables = list_variables(entry->text, c->variables, sizeof c->variables);
+    const char **first = variables ? &c->unset : &c->command;
+    if (!*first)
+        *first = entry->key;
 }
 
-/* All variables that must be given, in one message. */
+/* All variables that must be given, in one message; then what is not run. */
 static void refuse_unset(struct convert *c)
 {
-    if (!c->unset)
+    const char *key = c->unset ? c->unset : c->command;
+    if (!key)
         return;
-    const char *text = convert_entries_find(&c->entries, c->unset)->text;
-    if (*c->variables)
-        convert_fail(c, c->unset,
-                     "%.200s is set elsewhere: give %s beside the file, or write it out", text,
-                     c->variables);
+    const char *text = convert_entries_find(&c->entries, key)->text;
+    if (c->unset)
+        convert_fail(c, key, "%.200s is set elsewhere: give %s beside the file, or write it out",
+                     text, c->variables);
     else
-        convert_fail(c, c->unset, "%.200s is not run: write out what it gives", text);
+        convert_fail(c, key, "%.200s is not run: write out what it gives", text);
 }
 
 /* An argument with a variable that the script does not set: a path is left to the reader, and how
@@ -421,7 +450,7 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
     entry->hidden = true;
     if (empty)
         convert_drop(c, entry->key, "an empty section");
-    else if (strncmp(entry->key, CONVERT_DOUBTED, strlen(CONVERT_DOUBTED)) == 0)
+    else if (project->flags && entry->text[0] == CONVERT_DOUBTED)
         doubted(c, entry);
     else if (!entry->rule)
         unknown(c, project, entry);

@@ -50,8 +50,9 @@ typedef int convert_reader(struct convert_entries *entries, const char *name, co
                            size_t bytes, const struct ls_convert_options *options,
                            struct ls_error *error);
 convert_reader convert_json_read, convert_toml_read, convert_shell_read;
-/* Ahead of a shell's variable: a key in place of the arguments that a branch may have put in it. */
-#define CONVERT_DOUBTED "--$"
+/* In place of the arguments that a branch may have put in a shell's variable is "--$VARIABLE=",
+ * this, which no script holds, and the $VARIABLE that the condition asks for, if one does. */
+#define CONVERT_DOUBTED '\3'
 
 /* The text of a shell's variable, NULL for none. */
 typedef const char *convert_variable(const void *user, const char *name);
@@ -110,6 +111,7 @@ struct convert {
     int status;          /* the first failure; what follows does nothing */
     const char *unset;   /* the first argument with a variable that must be given */
     char variables[512]; /* all of them, as NAME=VALUE */
+    const char *command; /* the first argument that only a run would know */
 };
 
 struct convert_project {

@@ -23,10 +23,12 @@ static bool is_option(const char *word)
 /* Underscores are hyphens, but for those of a variable: launchers take both. */
 static void option_name(const char *word, char name[NAME_BYTES])
 {
-    bool variable = strncmp(word, CONVERT_DOUBTED, strlen(CONVERT_DOUBTED)) == 0;
+    bool variable = false;
     size_t i = 0;
-    for (; word[i] && word[i] != '=' && i + 1 < NAME_BYTES; i++)
+    for (; word[i] && word[i] != '=' && i + 1 < NAME_BYTES; i++) {
+        variable |= word[i] == '$';
         name[i] = word[i] == '_' && !variable ? '-' : word[i];
+    }
     name[i] = '\0';
 }
 

@@ -12,7 +12,8 @@ enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128, DOCUMENTS_MAX =
 enum { TEST_WORDS = 8, HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
 #define BETWEEN '\1' /* the words of a variable */
 #define MARK    '\2' /* on both sides of a word's line, ahead of it */
-static const char marks[] = {BETWEEN, MARK, '\0'}, control[] = "expected text: a control character";
+static const char marks[] = {BETWEEN, MARK, CONVERT_DOUBTED, '\0'};
+static const char control[] = "expected text: a control character";
 
 /* A here-document whose lines begin behind this one. */
 struct document {
@@ -82,6 +83,8 @@ static char take(struct shell *s)
     char c = peek(s, 0);
     s->at += s->at < s->bytes;
     s->line += c == '\n';
+    if (c == CONVERT_DOUBTED && !s->handed_on)
+        fail(s, control);
     return c;
 }
 
@@ -417,7 +420,7 @@ static char *doubted(struct shell *s, const char *name, const char *cause, char 
     char key[NAME_BYTES + 80], *other = NULL;
     const char *old = variable(s, name);
     int length;
-    snprintf(key, sizeof key, "%s%s=%s", CONVERT_DOUBTED, name, cause);
+    snprintf(key, sizeof key, "--$%s=%c%s", name, CONVERT_DOUBTED, cause);
     if (old && (strcmp(plain(old), plain(text)) == 0 || strstr(old, key)))
         length = asprintf(&other, "%s", old);
     else if (strstr(text, "--"))

@@ -1027,6 +1027,33 @@ CASE(test_shell_branches_within_each_other)
     expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 1 ", NULL);
 }
 
+/* What is to be given is asked for once, and of what no variable tells none is. */
+CASE(test_shell_variables_are_asked_for)
+{
+    static const char *const refused[][2] = {
+        {"--$PR", "file:1: --$PR: set elsewhere: give PR=VALUE beside the file, or write it out"},
+        {"--no_${MY_PR}_x 1", "--no-${MY_PR}_x: set elsewhere: give MY_PR=VALUE beside"},
+        {"--$PR=$Q", "--$PR: set elsewhere: give PR=VALUE beside"},
+        {"--$(x)", "--$(x): no such key is known"},
+        {"--seed $(bc) --min-lr $M", "--min-lr: $M is set elsewhere: give M=VALUE beside"},
+        {"--seed $BA --min-lr $A --weight-decay $A", "$BA is set elsewhere: give BA=VALUE A=VALUE "
+                                                     "beside"},
+        {"--seed `echo $X`", "--seed: `echo $X` is not run: write out what it gives"},
+        {"--seed $((2*$(n)))", "--seed: $((2*$(n))) is not run"},
+        {"--seed $X$(n)", "--seed: $X$(n) is not run"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "run %s --lr 1 --attention-dropout 0\n", refused[i][0]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &strict, refused[i][1], NULL);
+    }
+    expect_refused(LS_CONVERT_MEGATRON, "run --lr 1\nA=--$B=\003\n", &lax,
+                   "file:2: ", "control character", NULL);
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "if [ -f x ]; then A=\"--lr 1\"; fi\neval run --lr 2 --use-flash-attn \"$A\"",
+                   &strict, "arguments of an if", NULL);
+}
+
 /* The lines of a here-document are no commands, whatever they hold. */
 CASE(test_shell_documents)
 {
