@@ -417,8 +417,8 @@ static int figure_change(struct ls_cluster *cluster, const char *change, struct 
 
 int planned_change(struct ls_cluster *cluster, const char *text, struct ls_error *error)
 {
-    int status = LS_OK;
-    while (*text && !status) {
+    int status;
+    do {
         char change[2 * LS_CLUSTER_NAME_BYTES];
         size_t length = strcspn(text, ",[");
         if (text[length] == '[') /* a pair has a comma of its own */
@@ -430,7 +430,7 @@ int planned_change(struct ls_cluster *cluster, const char *text, struct ls_error
         change[length] = '\0';
         status = figure_change(cluster, change, error);
         text += length + (text[length] == ',');
-    }
+    } while (*text && !status);
     return status;
 }
 

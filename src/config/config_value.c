@@ -324,11 +324,14 @@ static const char *word_meant(const struct ls_word *words, const char *text)
 static const struct ls_word switch_words[] = {{"true", true}, {"false", false}, {NULL, 0}};
 static const struct ls_word resume_words[] = {{"auto", 0}, {"never", 1}, {NULL, 0}};
 
-/* Plain times are seconds, and plain powers watts. */
-static bool needs_unit(const struct ls_config_key *key)
+/* A plain number that ls_figure_read refuses: 0 and numbers from a million on need no unit, plain
+ * times are seconds, and plain powers watts. */
+static bool lacks_unit(const struct ls_config_key *key, const char *text)
 {
-    return key->type == LS_CONFIG_SIZE || key->type == LS_CONFIG_RATE ||
-           key->type == LS_CONFIG_FLOPS;
+    bool needs_one =
+        key->type == LS_CONFIG_SIZE || key->type == LS_CONFIG_RATE || key->type == LS_CONFIG_FLOPS;
+    double value = needs_one && is_number(text) ? strtod(text, NULL) : 0;
+    return value != 0 && fabs(value) < 1e6;
 }
 
 /* "true or false, without quotes", "adamw, sgd or lion; did you mean lion?" */
@@ -340,7 +343,7 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
         ls_string_add(why, bytes, "", ", without quotes");
     else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
         ls_string_add(why, bytes, "", "%s", number_reason(key, text));
-    else if (needs_unit(key) && is_number(text))
+    else if (lacks_unit(key, text))
         ls_string_add(why, bytes, "", "; its unit is missing");
     const struct ls_word *words = key->type == LS_CONFIG_BOOL ? switch_words : key->words;
     const char *near = words ? word_meant(words, text) : NULL;

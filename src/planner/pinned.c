@@ -65,11 +65,14 @@ static void expected_add(const struct axes *axes, int axis, struct ls_error *err
     }
 }
 
-/* "; numerics.seq_tiles=2 admits it": the number of tiles in the recipe that the axis asks for. */
+/* "; or set numerics.seq_tiles=2, another recipe with other bits": what the axis asks for. */
 static void recipe_add(const struct axes *axes, int axis, struct ls_error *error)
 {
     struct axes other = *axes;
-    int64_t size = axes->size[axis], sequence = axes->options->config->data.sequence;
+    const struct ls_config *config = axes->options->config;
+    int64_t size = axes->size[axis], sequence = config->data.sequence;
+    bool leaves = axis == CP && config->numerics.leaf_sequences > 1 &&
+                  ls_config_is_given(config, "numerics.leaf_sequences");
     const char *key = axis == TP ? "numerics.tp_tiles" : "numerics.seq_tiles";
     if (axis == TP)
         other.numerics.tp_tiles = size;
@@ -78,7 +81,8 @@ static void recipe_add(const struct axes *axes, int axis, struct ls_error *error
     else
         return;
     if (!axis_admits(&other, axis, size, NULL) && axes->accelerators % size == 0)
-        ls_error_suffix(error, "; or set %s=%ld, another recipe with other bits", key, (long)size);
+        ls_error_suffix(error, "; or set %s=%ld%s, another recipe with other bits", key, (long)size,
+                        leaves ? " numerics.leaf_sequences=1" : "");
 }
 
 /* Axes that divide the accelerators one by one, and together do not. */

@@ -125,6 +125,7 @@ CASE(test_refuses)
     refuses(A100 "--layout --goal memory", LS_ECONFIG, "--goal chooses among many");
     refuses(A100 "--layout --apply x.yaml", LS_ECONFIG, "--apply chooses among many");
     refuses(A100 "--json", LS_ECONFIG, "--layout");
+    refuses(A100 "--layout --what-if ''", LS_ECONFIG, "expected a figure and its value");
     refuses(A100 "--layout --what-if hosts", LS_ECONFIG, "expected a figure and its value");
     refuses(A100 "--layout --what-if hosts=4,link.moon=1", LS_ECONFIG, "moon");
     refuses(A100 "--layout parallel.tp=7", LS_ELAYOUT, "tp");

@@ -248,8 +248,11 @@ CASE(test_refuses)
     program_expect(SMALL "--top 0", 2, "--top");
     program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
     program_expect(SMALL "--what-if link.inter", 2, "expected a figure and its value");
+    program_expect(SMALL "--what-if ''", 2, "expected a figure and its value");
     program_expect(SMALL "--what-if link.outer=1", 2, "outer");
     program_expect(SMALL "--what-if link.inter=100", 2, "such as 450 GB/s; its unit is missing");
+    program_expect(SMALL "--what-if link.inter=0", 2, "such as 450 GB/s\n");
+    program_expect(SMALL "--what-if accelerator.memory=1e40", 2, "such as 80 GiB\n");
     program_expect(SMALL "--what-if accelerator=H200", 2, "a key of it, such as accelerator.name");
     program_expect(SMALL "--what-if accelerator.peak.fp8=2PFLOP/s", 2,
                    "unknown key accelerator.peak.fp8: training is in fp32, bf16 or fp16");
@@ -268,6 +271,11 @@ CASE(test_refuses)
     program_expect(SMALL "--explain tp=16", 13,
                    "expected 1, 2, 4 or 8; or set numerics.tp_tiles=16, another recipe");
     program_expect(SMALL "--explain cp=2", 13, "; or set numerics.seq_tiles=2, another recipe");
+    program_expect(SMALL "numerics.leaf_sequences=2 --explain cp=2", 13,
+                   "; or set numerics.seq_tiles=2 numerics.leaf_sequences=1, another recipe");
+    program_expect(SMALL "numerics.leaf_sequences=2 numerics.seq_tiles=2 "
+                         "numerics.leaf_sequences=1 --forecasts 1 --explain cp=2",
+                   0, "parallel.cp=2");
     program_expect(SMALL "--explain pp=5", 13,
                    "with parallel.pp=5: it does not divide 16 accelerators; expected 1, 2, 4 or 8");
     program_expect(SMALL "--explain dp=3", 13,
