@@ -226,10 +226,11 @@ $(BUILD)/test/train/test_given: private LDFLAGS_BASE += $(call wrap,ls_layer_for
 $(BUILD)/test/train/test_rollout: private LDFLAGS_BASE += $(call wrap,ls_send_start ls_recv_start ls_arena_init ls_zero_weights)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test ls_comm_command)
 # These run commands in their own processes, on a clock of their own.
-COMMAND_TESTS := $(addprefix $(BUILD)/test/,cmd/test_progress cmd/test_hang launch/test_launch)
+COMMAND_TESTS := $(addprefix $(BUILD)/test/,cmd/test_progress cmd/test_plan_time cmd/test_hang launch/test_launch)
 $(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
 $(COMMAND_TESTS): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
 $(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter dnnl_primitive_execute)
+$(BUILD)/test/cmd/test_plan_time: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_search_run)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
 $(BUILD)/test/cmd/test_second_copy: private LDFLAGS_BASE += $(call wrap,ls_place_open)
 $(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_trainer_step)

@@ -15,7 +15,7 @@
 
 /* ---- what context parallel would give -------------------------------------------------------- */
 
-enum { TILED_SHARE = 4 }; /* of the search's time, which each search with tiles may take */
+enum { TILED_SHARE = 4 }; /* of the search's time, which all searches with tiles may take */
 
 /* Sequences in so many tiles, as deep as the accelerators could use, are admitted. */
 static bool tiles_are_admitted(const struct ls_search_options *options, int64_t tiles)
@@ -26,8 +26,9 @@ static bool tiles_are_admitted(const struct ls_search_options *options, int64_t 
     return tiles <= most && !ls_seq_tiles_admit(tiles, config->data.sequence, 1, NULL);
 }
 
-/* The best plan of the same search with sequences in tiles; false if none uses them. */
-static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
+/* The best plan of the same search with sequences in tiles; false if none uses them. seconds of
+ * search, 0: no limit. */
+static bool tiled_search(const struct ls_search_options *options, int64_t tiles, double seconds,
                          struct ls_search_plan *plan)
 {
     struct ls_config config = *options->config, planned;
@@ -38,7 +39,7 @@ static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
     planned = config;
     other.config = &config;
     other.top = 1;
-    other.seconds /= TILED_SHARE;
+    other.seconds = seconds;
     bool found = !ls_search_run(&other, &search, NULL) &&
                  !ls_search_apply(&search.plans[0], &planned, NULL) && planned.parallel.cp > 1;
     if (found)
@@ -48,13 +49,18 @@ static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
 }
 
 /* More tiles admit more cp, and have smaller ops: the number from which on a step only gets
- * longer, with the plan there. 0: tiles give no plan. */
+ * longer, with the plan there. 0: tiles give no plan. Each number has half of the time left. */
 static int64_t tiles_best(const struct ls_search_options *options, struct ls_search_plan *best)
 {
+    bool limited = options->seconds > 0;
+    double until_s = ls_now_s() + options->seconds / TILED_SHARE;
     int64_t found = 0;
     struct ls_search_plan plan;
     for (int64_t tiles = 2; tiles_are_admitted(options, tiles); tiles *= 2) {
-        if (!tiled_search(options, tiles, &plan))
+        double left_s = until_s - ls_now_s();
+        if (limited && left_s <= 0)
+            break;
+        if (!tiled_search(options, tiles, limited ? left_s / 2 : 0, &plan))
             continue;
         if (found && plan.forecast.step_s >= best->forecast.step_s)
             break;
