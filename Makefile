@@ -408,11 +408,12 @@ exhaustive: $(BUILD)/test/invariance/test_exhaustive
 # COUNT bits of a checkpoint's files flipped and COUNT / 10 files cut short, one at a time; COUNT bits
 # of what live ranks hold.
 faults: faults-files faults-memory faults-kills
-faults_count = $(if $(filter command,$(firstword $(origin COUNT))),$(COUNT),$(1))
+# COUNT of the command line, or so many.
+count_or = $(if $(filter command,$(firstword $(origin COUNT))),$(COUNT),$(1))
 faults-files: $(BUILD)/test/state/test_file_faults
-	$< $(call faults_count,10000) $(SEED)
+	$< $(call count_or,10000) $(SEED)
 faults-memory: $(BUILD)/test/train/test_memory_flips
-	$< $(call faults_count,1000) $(SEED)
+	$< $(call count_or,1000) $(SEED)
 
 what-fits: all
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --device $(DEVICE)
@@ -455,7 +456,8 @@ interop: all $(BUILD)/examples/dpo
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_workers.py --lockstep $(BUILD)/lockstep --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_dpo.py --lockstep $(BUILD)/lockstep \
 		--example $(BUILD)/examples/dpo --seed $(SEED)
-	@PYTHON="$(PYTHON)" PYTHONPATH=python tools/interop.sh interop_trl.py --seed $(SEED)
+	@PYTHON="$(PYTHON)" PYTHONPATH=python tools/interop.sh interop_trl.py --seed $(SEED) \
+		--count $(call count_or,20)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_nf4.py --lockstep $(BUILD)/lockstep
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_parquet.py --lockstep $(BUILD)/lockstep \
 		--seed $(SEED)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds lockstep.rl against TRL: drawn batches, and the parameters after their steps.
 
-    make interop [PYTHON=/path/to/venv/bin/python] [COUNT=3] [SEED=1]
+    make interop [PYTHON=/path/to/venv/bin/python] [COUNT=20] [SEED=1]
     PYTHONPATH=python tools/interop_trl.py [--count 20] [--seed 1]
 
 Needs torch, transformers, trl and numpy. A small random GPT-2 writes texts in a drawn layout and learns
