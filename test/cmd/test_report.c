@@ -29,6 +29,17 @@ static void has_not(const char *page, const char *words)
         fail_msg("the page has: %.200s", found);
 }
 
+/* The table of that caption has the words. */
+static void has_in(const char *page, const char *caption, const char *words)
+{
+    char whole[256];
+    snprintf(whole, sizeof whole, "<caption>%s</caption>", caption);
+    const char *table = strstr(page, whole);
+    const char *found = table ? strstr(table, words) : NULL;
+    if (!found || found > strstr(table, "</table>"))
+        fail_msg("the table \"%s\" lacks: %s", caption, words);
+}
+
 static int count_of(const char *page, const char *words)
 {
     int count = 0;
@@ -112,7 +123,9 @@ CASE(test_a_run)
     assert_int_equal(count_of(page, "<td>checkpoint saved in "), 3);
     has(page, "<th scope=\"row\" class=\"w\">step-00000006</th>");
     has(page, "<th scope=\"row\" class=\"w\">step-00000008</th>");
-    has(page, "<th scope=\"row\" class=\"w\">model.channels</th><td>32</td>");
+    has_in(page, "What differs from the defaults: recipe", ">model.channels</th><td>32</td>");
+    has_in(page, "What differs from the defaults: layout", ">parallel.tp</th><td>2</td>");
+    has_in(page, "What differs from the defaults: run", ">train.steps</th><td>8</td>");
     has(page, "The whole configuration, as resolved");
     has(page, "2 ranks. A step is 4 sequences of 32 tokens");
     has(page, "rank 1: pp 0, dp_replicate 0, dp_shard 0, cp 0, tp 1");
@@ -356,7 +369,10 @@ CASE(test_two_runs)
     char *page = page_read("report.html");
     has(page, "<section id=\"comparison\"");
     has(page, "Equal losses up to step 4: 4 steps compared bit by bit, no hash among them.");
-    has(page, "<th scope=\"row\" class=\"w\">parallel.dp</th><td>0</td><td>2</td></tr>");
+    has_in(page, "Keys in which the configurations differ: layout",
+           ">parallel.dp</th><td>0</td><td>2</td></tr>");
+    has_in(page, "Keys in which the configurations differ: run",
+           ">train.steps</th><td>5</td><td>4</td></tr>");
     has(page, "<th scope=\"row\">steps recorded</th><td class=\"n\">5</td><td class=\"n\">4</td>"
               "<td class=\"n\">0.800</td>");
     has(page, ">A training: ");
@@ -372,7 +388,8 @@ CASE(test_two_runs)
     page = page_read("other.html");
     has(page, "The recipes differ, so the numbers differ too: 1 key differs.");
     has(page, "The records differ at step 2, in the loss");
-    has(page, "<th scope=\"row\" class=\"w\">optim.lr</th><td>0.003</td><td>0.001</td></tr>");
+    has_in(page, "Keys in which the configurations differ: recipe",
+           ">optim.lr</th><td>0.003</td><td>0.001</td></tr>");
     free(page);
 }
 
