@@ -716,7 +716,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
         return ls_config_blame(l->config, "train.out", error), status;
     ls_atomic_file_sweep(l->config->train.out, "launch.prom"); /* of a launcher that was killed */
     status = launch_events_open(&l->events, l->launch, error);
-    launch_watch_open(&l->watch, l->config->train.out);
+    launch_watch_open(&l->watch, l->config->train.out, l->config->launch.slow);
     launch_prom_open(&l->prom, l->launch);
     launch_deadline_open(&l->deadline, l->config->launch.deadline_s, l->hosts.kind == LAUNCH_SLURM);
     l->kept = newest_kept(l, newest_saved(l));

@@ -206,7 +206,8 @@ struct launch_watch {
     double save_s, eval_s, step_s; /* the longest two, and the newest step; 0: not known */
     char slow_host[64];
     int64_t slow_rank;              /* of this start, that drifts; -1: none */
-    double slow_above, slow_s;      /* how far above the others it is, and since when */
+    double slow;                    /* launch.slow */
+    double slow_above, slow_s;      /* how far above others it is, and since when beyond slow */
     int64_t stage;                  /* of this start, that is unbalanced; -1: none */
     double stage_since_s;           /* since when */
     char stages_s[4096];            /* what ranks of each stage compute: "0.3,0.1" */
@@ -216,7 +217,8 @@ struct launch_watch {
     off_t size;
     struct timespec changed;
 };
-void launch_watch_open(struct launch_watch *watch, const char *run);
+/* slow: launch.slow. */
+void launch_watch_open(struct launch_watch *watch, const char *run, double slow);
 /* A new start of the job is about to begin. */
 void launch_watch_begin(struct launch_watch *watch);
 /* Whether the file is another than at the last look. */

@@ -132,9 +132,9 @@ static void file_read(int fd, off_t size, bool enough_is_a_step, struct found *f
     free(text);
 }
 
-void launch_watch_open(struct launch_watch *watch, const char *run)
+void launch_watch_open(struct launch_watch *watch, const char *run, double slow)
 {
-    *watch = (struct launch_watch){0};
+    *watch = (struct launch_watch){.slow = slow};
     snprintf(watch->path, sizeof watch->path, "%s/metrics.jsonl", run);
 }
 
@@ -208,7 +208,8 @@ bool launch_watch_look(struct launch_watch *watch)
         return true;
     durations_take(watch, &found);
     if (found.drifted) {
-        watch->slow_s = watch->slow_rank == found.slow_rank ? watch->slow_s : ls_now_s();
+        bool lasts = watch->slow_rank == found.slow_rank && watch->slow_above >= watch->slow;
+        watch->slow_s = lasts ? watch->slow_s : ls_now_s();
         watch->slow_rank = found.slow_rank;
         watch->slow_above = found.slow_above;
         memcpy(watch->slow_host, found.slow_host, sizeof watch->slow_host);

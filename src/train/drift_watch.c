@@ -1,6 +1,7 @@
 /* Gathers what the steps of all ranks took, window by window, and keeps what was found. */
 #include "train/drift_watch.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,14 +95,28 @@ int drift_watch_step(struct drift_watch *w, const struct ls_step_report *report,
     return ls_all_gather(w->world, &mine, w->all, LS_DRIFT_WORDS, LS_F32, error);
 }
 
-int drift_watch_judge(struct drift_watch *w, bool changed[LS_DRIFT_KINDS], struct ls_error *error)
+/* Launchers act by how slow a rank or a stage is: they are to know when that is no more so. */
+static enum drift_change change_of(const struct ls_drift *before, const struct ls_drift *now,
+                                   double recorded)
+{
+    if (before->found != now->found || (now->found && before->subject != now->subject))
+        return DRIFT_NEW;
+    bool acted_on = now->kind == LS_DRIFT_SLOW_RANK || now->kind == LS_DRIFT_STAGE;
+    bool moved = now->found && acted_on && fabs(now->above - recorded) >= 0.25 * recorded;
+    return moved ? DRIFT_MOVED : DRIFT_STAYS;
+}
+
+int drift_watch_judge(struct drift_watch *w, enum drift_change changed[LS_DRIFT_KINDS],
+                      struct ls_error *error)
 {
     struct ls_drift before[LS_DRIFT_KINDS];
     memcpy(before, w->now, sizeof before);
     int status = ls_drift_judge(w->layout, w->all, (const char(*)[LS_DRIFT_HOST_BYTES])w->hosts,
                                 w->planned ? &w->plan : NULL, w->stage_s, w->now, error);
-    for (int kind = 0; kind < LS_DRIFT_KINDS; kind++)
-        changed[kind] = before[kind].found != w->now[kind].found ||
-                        (w->now[kind].found && before[kind].subject != w->now[kind].subject);
+    for (int kind = 0; kind < LS_DRIFT_KINDS; kind++) {
+        changed[kind] = change_of(&before[kind], &w->now[kind], w->recorded[kind]);
+        if (changed[kind] != DRIFT_STAYS)
+            w->recorded[kind] = w->now[kind].above;
+    }
     return status;
 }

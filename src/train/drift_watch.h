@@ -20,7 +20,11 @@ struct drift_watch {
     struct ls_run_plan plan; /* rank 0's */
     bool planned;
     struct ls_drift now[LS_DRIFT_KINDS]; /* rank 0's: what was found in the last window */
+    double recorded[LS_DRIFT_KINDS];     /* how far above it was at the last change */
 };
+/* DRIFT_NEW: it began or ended, or is about another subject now. DRIFT_MOVED: a rank or stage is
+ * slower or faster by a quarter of what it was above the others at the last change. */
+enum drift_change { DRIFT_STAYS, DRIFT_MOVED, DRIFT_NEW };
 
 /* Collective. Which host each rank is on. */
 int drift_watch_open(struct drift_watch *watch, const struct ls_trainer *trainer,
@@ -29,9 +33,8 @@ void drift_watch_close(struct drift_watch *watch);
 /* Collective, after each step. *whole: a window is, and its samples are here. */
 int drift_watch_step(struct drift_watch *watch, const struct ls_step_report *report, bool *whole,
                      struct ls_error *error);
-/* Local, on rank 0, of a whole window: changed[kind] where a kind began or ended, or is about
- * another subject now. */
-int drift_watch_judge(struct drift_watch *watch, bool changed[LS_DRIFT_KINDS],
+/* Local, on rank 0, of a whole window: what became of each kind. */
+int drift_watch_judge(struct drift_watch *watch, enum drift_change changed[LS_DRIFT_KINDS],
                       struct ls_error *error);
 
 #endif

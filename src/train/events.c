@@ -227,7 +227,7 @@ static void stages_record(struct ls_jsonl *m, const double *stage_s, int64_t sta
         ls_jsonl_string(m, "stages_s", text);
 }
 
-int events_drift(struct events *events, const struct ls_drift *drift, double step_s,
+int events_drift(struct events *events, const struct ls_drift *drift, bool new, double step_s,
                  const struct ls_run_plan *plan, const double *stage_s, int64_t stages,
                  struct ls_error *error)
 {
@@ -245,7 +245,8 @@ int events_drift(struct events *events, const struct ls_drift *drift, double ste
     if (drift->kind == LS_DRIFT_STAGE)
         stages_record(m, stage_s, stages);
     ls_jsonl_string(m, "text", drift->text);
-    show(events, LS_LOG_WARNING, drift->text);
+    if (new)
+        show(events, LS_LOG_WARNING, drift->text);
     return ls_jsonl_end(m, error);
 }
 

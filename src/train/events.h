@@ -58,9 +58,9 @@ int events_replayed(struct events *events, double replay_s, struct ls_error *err
 /* "signal": the step that was under way is the last one. */
 int events_signal(struct events *events, struct ls_error *error);
 /* "drift": what was found, what a step takes and should (plan NULL: there is none), and, beside an
- * unbalanced stage, what all compute: stage_s[stages]. It is shown as a warning too. "drift_over":
- * it is no more so. "advice": a sentence for people. */
-int events_drift(struct events *events, const struct ls_drift *drift, double step_s,
+ * unbalanced stage, what all compute: stage_s[stages]. What is new is shown as a warning too.
+ * "drift_over": it is no more so. "advice": a sentence for people. */
+int events_drift(struct events *events, const struct ls_drift *drift, bool new, double step_s,
                  const struct ls_run_plan *plan, const double *stage_s, int64_t stages,
                  struct ls_error *error);
 int events_drift_over(struct events *events, enum ls_drift_kind kind, struct ls_error *error);

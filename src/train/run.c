@@ -159,21 +159,22 @@ static int step_agree(struct ls_running *run, const struct ls_step_report *r, bo
 static int drift_tell(struct ls_running *run, double step_s, struct ls_error *error)
 {
     struct drift_watch *watch = &run->drift;
-    bool changed[LS_DRIFT_KINDS];
+    enum drift_change changed[LS_DRIFT_KINDS];
     int status = drift_watch_judge(watch, changed, error);
     if (!status)
         metrics_prom_drift(&run->records.prom, watch->now);
     for (int kind = 0; kind < LS_DRIFT_KINDS && !status; kind++) {
         const struct ls_drift *drift = &watch->now[kind];
-        if (!changed[kind])
+        if (changed[kind] == DRIFT_STAYS)
             continue;
         if (drift->found)
-            status = events_drift(&run->events, drift, step_s, watch->planned ? &watch->plan : NULL,
-                                  watch->stage_s, watch->layout->size[LS_AXIS_PP], error);
+            status = events_drift(&run->events, drift, changed[kind] == DRIFT_NEW, step_s,
+                                  watch->planned ? &watch->plan : NULL, watch->stage_s,
+                                  watch->layout->size[LS_AXIS_PP], error);
         else
             status = events_drift_over(&run->events, (enum ls_drift_kind)kind, error);
         status = records_judge(&run->records, status, error);
-        if (drift->found && run->hooks->drifted)
+        if (drift->found && changed[kind] == DRIFT_NEW && run->hooks->drifted)
             run->hooks->drifted(run->hooks->user, drift);
     }
     return status;

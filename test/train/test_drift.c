@@ -15,6 +15,7 @@
 #include "../support/suite.h"
 #include "slow_ranks.h"
 #include "tokens.h"
+#include "train/drift_watch.h"
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
@@ -287,6 +288,41 @@ CASE(test_thresholds_of_a_plan)
     samples[1].wait_s[LS_ACCOUNT_SHARD] = 0.01F; /* the one that the others wait for */
     judge(&layout, samples, &plan, drifts);
     expect_only(drifts, -1);
+}
+
+/* A launcher hears of a rank again that became slower or faster since; of input, nobody acts by how
+ * slow it is. */
+CASE(test_a_drift_that_moves)
+{
+    static const struct {
+        float own_s; /* others take 0.8 s */
+        enum drift_change rank, input;
+    } windows[] = {
+        {0.8F, DRIFT_STAYS, DRIFT_NEW},    {1.0F, DRIFT_NEW, DRIFT_STAYS}, /* 25 % above */
+        {1.0F, DRIFT_STAYS, DRIFT_STAYS},  {1.03F, DRIFT_STAYS, DRIFT_STAYS},
+        {1.06F, DRIFT_MOVED, DRIFT_STAYS}, /* since 1.0, not since the window before */
+        {1.06F, DRIFT_STAYS, DRIFT_STAYS}, {2.4F, DRIFT_MOVED, DRIFT_STAYS},
+        {1.0F, DRIFT_MOVED, DRIFT_STAYS},  {0.8F, DRIFT_NEW, DRIFT_STAYS},
+    };
+    struct ls_layout layout = layout_of("parallel.dp=4");
+    struct ls_drift_sample samples[4];
+    char hosts[4][LS_DRIFT_HOST_BYTES] = {""};
+    double stage_s[1];
+    struct drift_watch watch = {
+        .layout = &layout, .all = samples, .hosts = hosts, .stage_s = stage_s};
+    samples_fill(samples, 4);
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        enum drift_change changed[LS_DRIFT_KINDS];
+        struct ls_error error = {0};
+        samples[2].own_s = windows[i].own_s;
+        samples[2].own_low_s = windows[i].own_s - 0.01F;
+        samples[3].data_s = 0.1F * windows[i].own_s;
+        assert_ok(drift_watch_judge(&watch, changed, &error), error);
+        if (changed[LS_DRIFT_SLOW_RANK] != windows[i].rank ||
+            changed[LS_DRIFT_INPUT] != windows[i].input)
+            fail_msg("window %d: %d and %d", (int)i, changed[LS_DRIFT_SLOW_RANK],
+                     changed[LS_DRIFT_INPUT]);
+    }
 }
 
 SUITE_MAIN(NULL, NULL)
