@@ -261,8 +261,9 @@ static bool resize(struct launcher *l)
     if (launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch, l->launch, &l->events,
                           &l->gain))
         return true;
-    return launch_split_change(&l->split, &l->watch, l->launch, launch_hosts_most(&l->hosts),
-                               l->ranks, l->keys, &l->events);
+    int64_t slots = ls_min(launch_hosts_most(&l->hosts), l->ranks);
+    return launch_split_change(&l->split, &l->watch, l->launch, slots, l->ranks, l->keys,
+                               &l->events);
 }
 
 /* Whether it was worth it. */

@@ -332,18 +332,19 @@ struct launch_split {
     char of[LS_CONFIG_TEXT_BYTES];     /* keys of the layout that it is for */
     char before[LS_CONFIG_TEXT_BYTES]; /* the split before; "": that of the layout */
     int64_t ranks, stage;              /* of that layout; the slow one */
-    double before_s, expected_s;       /* of a step; 0: what was gained is recorded */
+    double before_s, expected_s;       /* of a step; 0: nothing is to be judged */
     double next_s;                     /* no other change before */
-    bool fails;                        /* the newest change gained nothing: it is undone,
-                                        * and no other is made */
+    bool fails;                        /* the newest change gained nothing: the next start
+                                        * undoes it, and no other is made */
     bool over;
 };
-/* Adds the split to keys[LS_CONFIG_TEXT_BYTES], the layout of the next start, if it is for that.
- */
-void launch_split_add(const struct launch_split *split, int64_t ranks, char *keys);
+/* Adds the split to keys[LS_CONFIG_TEXT_BYTES], the layout of the next start, if it is for that;
+ * if the newest gained nothing, the one before. What a start without it takes is not judged. */
+void launch_split_add(struct launch_split *split, int64_t ranks, char *keys);
 /* Whether this start is to end for another split: launch.slow says so, a stage has been slow for
- * some time, and steps should take less with the split, which is recorded; or the newest change
- * gained nothing. keys: of this start. */
+ * some time, and steps should take less with the split, which is recorded and which the keys have
+ * room for; or the newest change gained nothing. keys: of this start; slots: how many of its ranks
+ * a host holds at most. */
 bool launch_split_change(struct launch_split *split, const struct launch_watch *watch,
                          const struct ls_launch *launch, int64_t slots, int64_t ranks,
                          const char *keys, struct launch_events *events);

@@ -20,10 +20,15 @@ static bool is_of(const struct launch_split *split, int64_t ranks, const char *k
     return split->text[0] && split->ranks == ranks && !strcmp(split->of, keys);
 }
 
-void launch_split_add(const struct launch_split *split, int64_t ranks, char *keys)
+void launch_split_add(struct launch_split *split, int64_t ranks, char *keys)
 {
+    if (split->fails)
+        memcpy(split->text, split->before, sizeof split->text);
+    split->fails = false;
     if (is_of(split, ranks, keys))
         ls_string_add(keys, LS_CONFIG_TEXT_BYTES, *keys ? " " : "", "%s", split->text);
+    else
+        split->expected_s = 0; /* a start without it cannot be judged */
 }
 
 /* The configuration of a start. False: a key is refused, of which the start knows more. */
@@ -88,17 +93,20 @@ static void change_record(const struct launch_split *split, const struct ls_reba
            ls_duration(split->expected_s).text, found->split);
 }
 
-/* Without the split that keys end in. */
-static void layout_keep(struct launch_split *split, const char *keys)
+/* Takes the new split for the layout of keys, without the split that these end in. False, and
+ * nothing changes: together they are longer than a text of keys may be. */
+static bool split_take(struct launch_split *split, const char *keys, const char *new)
 {
     size_t length = strlen(keys), last = strlen(split->text);
     bool has = last > 0 && length >= last && !strcmp(keys + length - last, split->text);
-    memcpy(split->before, split->text, sizeof split->before);
-    if (!has)
-        split->before[0] = '\0';
     length -= has ? last : 0;
     length -= has && length > 0;
+    if (length + strlen(" " KEY) + strlen(new) >= sizeof split->text)
+        return false;
     snprintf(split->of, sizeof split->of, "%.*s", (int)length, keys);
+    snprintf(split->before, sizeof split->before, "%s", has ? split->text : "");
+    snprintf(split->text, sizeof split->text, KEY "%s", new);
+    return true;
 }
 
 bool launch_split_change(struct launch_split *split, const struct launch_watch *watch,
@@ -108,20 +116,21 @@ bool launch_split_change(struct launch_split *split, const struct launch_watch *
     const struct ls_config_launch *config = &launch->config->launch;
     double now_s = ls_now_s();
     struct ls_rebalance found;
-    if (split->fails) {
-        split->fails = false;
-        memcpy(split->text, split->before, sizeof split->text);
+    if (split->fails)
         return true;
-    }
     if (split->over || watch->stage < 0 || config->slow <= 0 || now_s < split->next_s ||
         now_s - watch->stage_since_s < PAUSES * config->pause_s)
         return false;
     split->next_s = now_s + STAYS_S; /* what is not worth it now is looked at again then */
     if (!split_find(watch, launch, slots, keys, &found))
         return false;
-    layout_keep(split, keys);
-    snprintf(split->text, sizeof split->text, KEY "%.*s", (int)(sizeof split->text - sizeof KEY),
-             found.split);
+    if (!split_take(split, keys, found.split)) {
+        ls_log(launch->log, LS_LOG_WARNING,
+               "stage %ld is slow, but its layers stay: the keys of the layout have no room for "
+               "another split",
+               (long)found.stage);
+        return false;
+    }
     split->ranks = ranks;
     split->stage = found.stage;
     split->before_s = launch_watch_step_s(watch);

@@ -773,7 +773,8 @@ static pid_t stages_start(const char *out)
              "#!/bin/sh\ncase \"$*\" in *true) ;; 'a kill -USR1 4711') echo > %s/told ;; esac\n",
              out);
     script_write("agent", text);
-    scratch_write(scratch_path(folder, "stages"), "a slots=2\n", 10);
+    /* More slots than this machine has memory for: what counts is how many ranks are there. */
+    scratch_write(scratch_path(folder, "stages"), "a slots=65536\n", 14);
     return launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", out,
                           LAUNCHED_KEYS "--hosts stages model.layers=6 parallel.pp=2 "
                                         "launch.pause_s=0 launch.slow=0.5");
