@@ -1,6 +1,7 @@
 /* RUN/events.jsonl, and the command that hears of each event. */
 #include "launch/launch_private.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,11 @@ static void command_run(const struct launch_events *events)
     const char *line = ls_jsonl_line(events->file, &bytes);
     char *input = strndup(line, bytes), *command = strdup(events->command);
     char *const argv[] = {"sh", "-c", command, NULL};
-    int code = input && command ? process_run(argv, input, NULL, 0, COMMAND_S) : 0;
-    if (code < 0)
+    int code = input && command ? process_run(argv, input, NULL, 0, COMMAND_S) : PROCESS_FAILED;
+    if (code == PROCESS_FAILED)
+        ls_log(events->log, LS_LOG_WARNING, "launch.on_event: %s may not have run: %s",
+               events->command, strerror(errno));
+    else if (code < 0)
         ls_log(events->log, LS_LOG_WARNING,
                "launch.on_event: %s was ended by a signal: the launcher sends one after %d s",
                events->command, COMMAND_S);

@@ -15,7 +15,9 @@
 void process_clean(void);
 /* Runs a program of PATH, its stdin `input` (NULL: empty), what it prints in output[bytes] (NULL:
  * nobody reads it), for limit_s seconds at most. Its exit code; -1 if it did not end in time or
- * by itself, 127 if there is no such program. */
+ * by itself, 127 if there is no such program, PROCESS_FAILED (and errno) if the system did not run
+ * it, or does not say how it ended. */
+enum { PROCESS_FAILED = -2 };
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
 /* Starts a process that kills this child if the caller dies and the child still lives so long
  * after. It ends with process_sweep. On kernels before 5.3 there is none. */

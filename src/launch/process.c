@@ -64,7 +64,9 @@ static int ended(pid_t child, double until_s)
     pid_t got;
     while ((got = waitpid(child, &status, WNOHANG)) == 0 && ls_now_s() < until_s)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
-    if (got != child) {
+    if (got < 0)
+        return PROCESS_FAILED;
+    if (got == 0) {
         kill(-child, SIGKILL);
         kill(child, SIGKILL);
         waitpid(child, &status, 0);
@@ -78,13 +80,14 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
     double until_s = ls_now_s() + limit_s;
     int in[2], out[2] = {-1, -1};
     if (pipe2(in, O_CLOEXEC))
-        return -1;
+        return PROCESS_FAILED;
     if (output && pipe2(out, O_CLOEXEC)) {
         close(in[0]);
         close(in[1]);
-        return -1;
+        return PROCESS_FAILED;
     }
     pid_t child = fork();
+    int why = errno;
     if (child == 0)
         run_child(argv, in[0], out[1]);
     close(in[0]);
@@ -98,7 +101,8 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
             output_read(out[0], output, bytes, until_s);
         close(out[0]);
     }
-    return child > 0 ? ended(child, until_s) : -1;
+    errno = why;
+    return child > 0 ? ended(child, until_s) : PROCESS_FAILED;
 }
 
 /* Its side: holds nothing of its parent's but the descriptor. */

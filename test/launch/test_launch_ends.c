@@ -518,6 +518,41 @@ CASE(test_on_event)
                          1, "launch.on_event: kill -9 $$ was ended by a signal: ");
 }
 
+static void line_keep(void *user, enum ls_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(user, LS_CONFIG_TEXT_BYTES, "%s", line);
+}
+
+/* No command is said to have been ended that the system did not start, or whose end it does not
+ * tell. */
+CASE(test_on_event_that_is_not_run)
+{
+    struct ls_config config = config_of_words(
+        "model.preset=gpt2-tiny model.vocab=50 batch.global=4 launch.on_event=true train.out=%s",
+        folder);
+    char said[LS_CONFIG_TEXT_BYTES] = "";
+    const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = line_keep, .user = said};
+    const struct ls_launch launch = {.config = &config, .log = &log};
+    struct launch_events events;
+    struct ls_error error = {0};
+    struct rlimit before, none;
+    assert_ok(launch_events_open(&events, &launch, &error), error);
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    launch_events_begin(&events, "start", 0);
+    setrlimit(RLIMIT_NOFILE, &none);
+    launch_events_end(&events);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_string_equal(said, "launch.on_event: true may not have run: Too many open files");
+    launch_events_begin(&events, "done", 0);
+    signal(SIGCHLD, SIG_IGN); /* the system forgets children as they end */
+    launch_events_end(&events);
+    signal(SIGCHLD, SIG_DFL);
+    assert_string_equal(said, "launch.on_event: true may not have run: No child processes");
+    ls_jsonl_close(events.file, NULL);
+}
+
 /* Of a full disk it hears too. */
 CASE(test_on_event_of_a_full_disk)
 {
