@@ -55,6 +55,16 @@ static json_t *real(double value)
     return isnan(value) ? json_null() : json_real(value);
 }
 
+static const char *known(const char *text)
+{
+    return *text ? text : NULL;
+}
+
+static json_t *count(int64_t value)
+{
+    return value ? json_integer((json_int_t)value) : json_null();
+}
+
 /* {"step": 40, "time": 1796033396.8}; null: there is none. */
 static json_t *newest(int64_t step, double time)
 {
@@ -69,12 +79,12 @@ static int json_status(const struct ls_run_status *s, struct ls_error *error)
         json_object_set_new(failures, s->failures[i].kind,
                             json_integer((json_int_t)s->failures[i].count));
     json_t *object = json_pack(
-        "{s:s, s:s, s:b, s:s, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:s, s:I, s:o, s:f, s:I}", "state",
-        ls_run_state_name(s->state), "who", s->who, "elsewhere", (int)s->elsewhere, "text", s->text,
-        "heard", real(s->heard), "step", (json_int_t)s->step, "steps", (json_int_t)s->steps, "loss",
-        real(s->loss), "step_time", real(s->step_time), "checkpoint",
+        "{s:s, s:s?, s:b, s:s?, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:f, s:I}",
+        "state", ls_run_state_name(s->state), "who", known(s->who), "elsewhere", (int)s->elsewhere,
+        "text", known(s->text), "heard", real(s->heard), "step", (json_int_t)s->step, "steps",
+        count(s->steps), "loss", real(s->loss), "step_time", real(s->step_time), "checkpoint",
         newest(s->saved, s->saved_time), "snapshot", newest(s->snapshot, s->snapshot_time),
-        "layout", s->layout, "ranks", (json_int_t)s->ranks, "failures", failures, "lost_s",
+        "layout", known(s->layout), "ranks", count(s->ranks), "failures", failures, "lost_s",
         s->lost_s, "again", (json_int_t)s->again);
     char *text = object ? json_dumps(object, JSON_REAL_PRECISION(15)) : NULL;
     json_decref(object);

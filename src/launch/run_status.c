@@ -28,9 +28,14 @@ struct reading {
     char gave_up[1024]; /* why the newest launcher did; "" if it did not, or the run began since */
 };
 
+/* As many whole characters as there is room for. */
 static void text_take(const struct ls_record *record, const char *key, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s", ls_record_string(record, key));
+    const char *from = ls_record_string(record, key);
+    size_t used = 0, length = strlen(from), next;
+    while ((next = ls_utf8_character(from + used, length - used)) > 0 && used + next < bytes)
+        used += next;
+    snprintf(text, bytes, "%.*s", (int)used, from);
 }
 
 static void heard(struct ls_run_status *s, const struct ls_record *record)

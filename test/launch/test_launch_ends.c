@@ -1173,6 +1173,28 @@ CASE(test_status_of_a_run_that_starts)
                          "only by its lock\n");
 }
 
+/* A text that is longer than there is room for ends with a whole character. */
+CASE(test_status_as_json)
+{
+    enum { CHARACTERS = 600, FIT = 511 };
+    static const char keys[] = "model: {preset: gpt2-tiny, vocab: 50}\ntrain: {steps: 4}\n";
+    char text[2 * CHARACTERS + 1] = "", record[2 * sizeof text];
+    mkdir(scratch_path(folder, "worded"), 0755);
+    scratch_write(scratch_path(folder, "worded/config.yaml"), keys, sizeof keys - 1);
+    for (int i = 0; i < CHARACTERS; i++)
+        memcpy(text + 2 * i, "\xc3\xa9", 3);
+    snprintf(record, sizeof record,
+             "{\"time\": 1, \"event\": \"end\", \"how\": \"failed\", \"text\": \"%s\"}\n", text);
+    scratch_write(scratch_path(folder, "worded/metrics.jsonl"), record, strlen(record));
+    snprintf(record, sizeof record,
+             "{\"state\": \"failed\", \"who\": null, \"elsewhere\": false, \"text\": \"%.*s\", "
+             "\"heard\": 1.0, \"step\": 0, \"steps\": 4, \"loss\": null, \"step_time\": null, "
+             "\"checkpoint\": null, \"snapshot\": null, \"layout\": null, \"ranks\": null, "
+             "\"failures\": {}, ",
+             2 * FIT, text);
+    program_expect_under(enter, "status worded --json", 0, record);
+}
+
 /* ---- what it is given ------------------------------------------------------------------------ */
 
 CASE(test_bad_input)
