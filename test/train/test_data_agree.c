@@ -115,8 +115,8 @@ CASE(test_another_mode)
 {
     static const char *const given[RANKS] = {
         "data.train=u16:%s/a",
-        "data.train=u16:%s/a async.mode=diloco async.workers=2 async.sync_every=1 "
-        "parallel.workers=1",
+        ("data.train=u16:%s/a async.mode=diloco async.workers=2 async.sync_every=1 "
+         "parallel.workers=1"),
         "data.train=u16:%s/a"};
     expect_status(given, LS_ECONFIG,
                   "rank 0 has async.mode = none, and rank 1 has async.mode = diloco. ");
