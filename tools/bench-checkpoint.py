@@ -115,7 +115,7 @@ BLOCK = 8 << 20
 
 def block_reads(name):
     """Reads a file to its end past the page cache, as large blocks into the same memory."""
-    with mmap.mmap(-1, BLOCK) as block:
+    with mmap.mmap(-1, BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
         block.madvise(mmap.MADV_HUGEPAGE)
         file = os.open(name, os.O_RDONLY | os.O_DIRECT)
         while os.readv(file, [block]):
