@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -75,25 +76,33 @@ static int ended(pid_t child, double until_s)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* A descriptor from which text is read: of a file in memory, so that a child that ends without
+ * reading neither holds up its parent nor ends it by SIGPIPE; -1 without memory. */
+static int input_open(const char *text)
+{
+    ssize_t bytes = text ? (ssize_t)strlen(text) : 0;
+    int file = memfd_create("input", MFD_CLOEXEC);
+    if (file < 0 || pwrite(file, text ? text : "", (size_t)bytes, 0) == bytes)
+        return file;
+    close(file);
+    return -1;
+}
+
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s)
 {
     double until_s = ls_now_s() + limit_s;
-    int in[2], out[2] = {-1, -1};
-    if (pipe2(in, O_CLOEXEC))
+    int in = input_open(input), out[2] = {-1, -1};
+    if (in < 0)
         return PROCESS_FAILED;
     if (output && pipe2(out, O_CLOEXEC)) {
-        close(in[0]);
-        close(in[1]);
+        close(in);
         return PROCESS_FAILED;
     }
     pid_t child = fork();
     int why = errno;
     if (child == 0)
-        run_child(argv, in[0], out[1]);
-    close(in[0]);
-    if (child > 0) /* SIGPIPE is ignored; an event's line fits into the pipe */
-        (void)!write(in[1], input ? input : "", input ? strlen(input) : 0);
-    close(in[1]);
+        run_child(argv, in, out[1]);
+    close(in);
     if (output) {
         close(out[1]);
         output[0] = '\0';

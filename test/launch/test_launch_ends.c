@@ -555,6 +555,24 @@ CASE(test_on_event_that_is_not_run)
     ls_jsonl_close(events.file, NULL);
 }
 
+/* More than a pipe holds: who does not read it ends nobody and holds nobody up, who reads gets all.
+ */
+CASE(test_input_of_a_program)
+{
+    enum { BYTES = 1 << 20 };
+    char *input = malloc(BYTES + 1), said[32];
+    char *const ignores[] = {"true", NULL}, *const counts[] = {"wc", "-c", NULL};
+    assert_non_null(input);
+    memset(input, 'a', BYTES);
+    input[BYTES] = '\0';
+    assert_int_equal(process_run(ignores, input, NULL, 0, 1e9), 0);
+    assert_int_equal(process_run(counts, input, said, sizeof said, 1e9), 0);
+    assert_int_equal(atoi(said), BYTES);
+    assert_int_equal(process_run(counts, NULL, said, sizeof said, 1e9), 0);
+    assert_string_equal(said, "0\n");
+    free(input);
+}
+
 /* Of a full disk it hears too. */
 CASE(test_on_event_of_a_full_disk)
 {
