@@ -57,6 +57,10 @@ static const struct {
               {TWIN_LEAF_MISSING, {FAST, "batch.micro=2"}}};
 enum { BROKEN = sizeof broken / sizeof *broken };
 
+/* In `make check` all steps are as small as the first. */
+static const char *const small[] = {"batch.rampup_start=0", "batch.rampup_increment=0",
+                                    "batch.rampup_samples=0", "batch.global=4"};
+
 /* ---- one run --------------------------------------------------------------------------------- */
 
 struct course {
@@ -101,6 +105,8 @@ static bool course_run(struct course *course, const char *folder, int recipe, co
         status = ls_config_set(&course->config, "numerics.initial_scale_power=10", &error);
     if (!status) /* gradients are read from the first step's moments */
         status = ls_config_set(&course->config, "optim.moments=fp32", &error);
+    for (int k = 0; k < 4 && !check_all() && !status; k++)
+        status = ls_config_set(&course->config, small[k], &error);
     for (int k = 0; k < KEYS && keys && keys[k] && !status; k++)
         status = ls_config_set(&course->config, keys[k], &error);
     if (!status)

@@ -30,14 +30,19 @@ static const char *const common_keys[] = {
  * others after it. */
 static const char *const small_keys[] = {"model.channels=32", "model.ffn=64"};
 static const char *const shorter_keys[RECIPES][5] = {
-    [3] = {"batch.global=4"},
+    [1] = {"batch.global=12"},
+    [3] = {"batch.global=2"},
     [4] = {"batch.global=4", "numerics.initial_scale_power=25"}, /* of as few tokens */
-    [5] = {"batch.global=4"},
-    [9] = {"batch.global=4"},
+    [5] = {"batch.global=2"},
+    [8] = {"batch.global=12"},
+    [9] = {"batch.global=2"},
     [10] = {"model.window=90", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
             "batch.global=4"},
-    [11] = {"batch.global=4"},
-    [13] = {"batch.global=4"},
+    [11] = {"batch.global=2"},
+    [12] = {"batch.global=12"},
+    [13] = {"batch.global=2"},
+    [17] = {"batch.global=4"},
+    [18] = {"batch.global=2"},
 };
 /* Whole blocks of few bits on each of 4 ranks of tp. */
 #define BLOCKS "model.channels=64", "model.head_dim=64", "model.ffn=256"

@@ -17,7 +17,7 @@
  *
  * Layouts are asked for what the ones before them did not have: first every value of every key that
  * any of the recipes admits, then every pair of keys. 120 cover the pairs. `make check` draws
- * smaller layouts until each recipe had its turn and the values are covered, 32 at most. What was
+ * smaller layouts until each recipe had its turn and the values are covered, 40 at most. What was
  * covered is printed, and a gap fails.
  *
  * Broken twins prove that the comparison can fail (twins.c). */
@@ -35,7 +35,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ALL_STEPS = 5, USUAL_STEPS = 2, ALL_LAYOUTS = 120, USUAL_LAYOUTS = 32 };
+enum { ALL_STEPS = 5, USUAL_STEPS = 2, ALL_LAYOUTS = 120, USUAL_LAYOUTS = 40 };
+enum { USUAL_SEED = 7 }; /* whose layouts, of those that cover the values, cost least */
 
 static const char *program; /* argv[0] */
 
@@ -201,10 +202,12 @@ static int layout_check(struct session *s, uint64_t index, int recipe,
     char text[1024], tensor[200];
     ls_config_layout_text(config, one, text, sizeof text);
     bool mpi = config->comm.transport == LS_TRANSPORT_MPI;
-    bool halves = !mpi && index % 6 == 5 && s->steps > 1;
+    /* Plain C is slow, and in `make check` the first step says what a second would. */
+    int64_t steps = s->usual && !mpi && config->numerics.isa == LS_ISA_PLAIN ? 1 : s->steps;
+    bool halves = !mpi && index % 6 == 5 && steps > 1;
     int status = mpi      ? proof_mpi(s, config, proof, &error)
                  : halves ? proof_halves(s, config, index, proof, &error)
-                          : ls_proof_threads(config, s->steps, proof, &error);
+                          : ls_proof_threads(config, steps, proof, &error);
     if (getenv("INVARIANCE_VERBOSE"))
         printf("%llu %s: %s%s\n", (unsigned long long)index, recipe_names[recipe], text,
                halves ? ", and another" : "");
@@ -213,7 +216,7 @@ static int layout_check(struct session *s, uint64_t index, int recipe,
                error.text);
         return 1;
     }
-    int64_t step = ls_proof_differs(s->reference[recipe], proof, s->steps);
+    int64_t step = ls_proof_differs(s->reference[recipe], proof, steps);
     if (step == 0)
         return 0;
     printf("%llu %s: %s: differs from one rank at step %ld\n", (unsigned long long)index,
@@ -335,14 +338,17 @@ int main(int argc, char **argv)
     int n = argc > 1 && !only ? atoi(argv[1]) : check_all() ? ALL_LAYOUTS : USUAL_LAYOUTS;
     int rest = only ? 3 : 2;
     struct session *s = calloc(1, sizeof *s);
-    char pattern[] = "/tmp/lockstep-invariance-XXXXXX", command[300];
+    const char *base = getenv("TMPDIR");
+    char pattern[200], command[300];
+    snprintf(pattern, sizeof pattern, "%.150s/lockstep-invariance-XXXXXX",
+             base && *base ? base : "/tmp");
     if (!s || !mkdtemp(pattern))
         return 1;
-    s->seed = argc > rest ? strtoull(argv[rest], NULL, 10) : 1;
     s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : check_all() ? ALL_STEPS : USUAL_STEPS;
     if (s->steps < 2 || s->steps > RECIPE_STEPS_MAX)
         s->steps = ALL_STEPS;
     s->usual = !check_all() && argc == (only ? 3 : 1);
+    s->seed = argc > rest ? strtoull(argv[rest], NULL, 10) : s->usual ? USUAL_SEED : 1;
     s->mpi = mpi_available();
     s->isas = ls_isa_best() + 1;
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
