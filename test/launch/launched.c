@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,15 +36,32 @@ pid_t launched_start(const char *folder, const char *before, const char *out, co
     return program_start(line, SIGKILL);
 }
 
+/* Whether the file is another one than at the last look, which it keeps: what did not change since
+ * then is not read again. */
+static bool is_changed(const char *path, struct stat *last)
+{
+    struct stat now;
+    if (stat(path, &now))
+        now = (struct stat){0};
+    bool changed = now.st_ino != last->st_ino || now.st_size != last->st_size ||
+                   now.st_mtim.tv_sec != last->st_mtim.tv_sec ||
+                   now.st_mtim.tv_nsec != last->st_mtim.tv_nsec;
+    *last = now;
+    return changed;
+}
+
 int64_t launched_await_step(pid_t launcher, const char *folder, const char *out, int64_t step)
 {
+    struct stat look = {0};
     for (;;) {
-        struct launched_steps steps;
-        launched_steps_read(&steps, folder, out);
-        int64_t last = steps.last;
-        launched_steps_release(&steps);
-        if (last >= step)
-            return last;
+        if (is_changed(file_of(folder, out, "/metrics.jsonl"), &look)) {
+            struct launched_steps steps;
+            launched_steps_read(&steps, folder, out);
+            int64_t last = steps.last;
+            launched_steps_release(&steps);
+            if (last >= step)
+                return last;
+        }
         program_await_job(launcher, file_of(folder, out, ".log"));
     }
 }
@@ -65,7 +83,9 @@ int launched_events(const char *folder, const char *out, const char *event, cons
 void launched_await_event(pid_t launcher, const char *folder, const char *out, const char *event,
                           int count)
 {
-    while (launched_events(folder, out, event, NULL) < count)
+    struct stat look = {0};
+    while (!is_changed(file_of(folder, out, "/events.jsonl"), &look) ||
+           launched_events(folder, out, event, NULL) < count)
         program_await_job(launcher, file_of(folder, out, ".log"));
 }
 
@@ -138,8 +158,8 @@ bool launched_steps_agree(const struct launched_steps *a, const struct launched_
     return a->last < b->last || !a->hash[0] || strcmp(a->hash, b->hash) == 0;
 }
 
-static void reference_run(struct launched_steps *steps, const char *folder, const char *keys_more,
-                          int64_t last)
+void launched_reference(struct launched_steps *steps, const char *folder, const char *keys_more,
+                        int64_t last)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     char enter[PATH_MAX], keys[1024];
@@ -153,11 +173,6 @@ static void reference_run(struct launched_steps *steps, const char *folder, cons
     assert_int_equal(steps->last, last);
 }
 
-void launched_reference(struct launched_steps *steps, const char *folder, int64_t last)
-{
-    reference_run(steps, folder, "", last);
-}
-
 int64_t launched_expect_same(const char *folder, const char *out)
 {
     return launched_expect_same_of(folder, out, "");
@@ -167,7 +182,7 @@ int64_t launched_expect_same_of(const char *folder, const char *out, const char 
 {
     struct launched_steps got, expected;
     launched_steps_read(&got, folder, out);
-    reference_run(&expected, folder, keys, got.last);
+    launched_reference(&expected, folder, keys, got.last);
     if (!got.hash[0] || !launched_steps_agree(&got, &expected))
         fail_msg("%s ends at step %ld with hash %s, one rank with %s:\n%s", out, (long)got.last,
                  got.hash, expected.hash, scratch_read(file_of(folder, out, ".log"), NULL));

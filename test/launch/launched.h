@@ -46,8 +46,9 @@ void launched_steps_release(struct launched_steps *steps);
 /* Whether a has nothing but what b has, step by step, and, as far as both end with the same step,
  * its hash. */
 bool launched_steps_agree(const struct launched_steps *a, const struct launched_steps *b);
-/* Trains the same steps on one rank, undisturbed. */
-void launched_reference(struct launched_steps *steps, const char *folder, int64_t last);
+/* Trains the same steps of a recipe with further keys on one rank, undisturbed. */
+void launched_reference(struct launched_steps *steps, const char *folder, const char *keys,
+                        int64_t last);
 /* Fails the test if the run is not that of one rank, bit for bit; returns its last step. */
 int64_t launched_expect_same(const char *folder, const char *out);
 /* The same, of a recipe with further keys. */
