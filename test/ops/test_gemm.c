@@ -354,6 +354,8 @@ static struct product shape_make(int i, enum ls_dtype dtype)
     struct ls_gemm gemm = shapes[i];
     gemm.in = dtype;
     gemm.out = LS_F32;
+    if (ops_of[1].isa == LS_ISA_PLAIN && !check_all()) /* tiles of 256, not of 1024 */
+        gemm.k[0] /= 4;
     struct product p = product_make(gemm, 0, false, 100 + (uint64_t)i);
     run(&p.gemm, 1);
     return p;
@@ -774,7 +776,8 @@ static void check_few_rows(enum ls_dtype dtype, enum ls_dtype out, bool bias)
                                        {31, 5, 1},   {96, 768, 6}, {128, 416, 1}};
     int below = 0;
     bool plain = ops_of[1].isa == LS_ISA_PLAIN;
-    for (size_t s = 0; s < sizeof shape / sizeof *shape; s += check_every(plain ? 4 : 2, 2)) {
+    for (size_t s = 0; s < sizeof shape / sizeof *shape;
+         s += check_every(plain ? 4 : 2, plain ? 4 : 2)) {
         struct product p = product_make((struct ls_gemm){.m = MANY,
                                                          .n = shape[s][0],
                                                          .sections = 1,
