@@ -332,7 +332,7 @@ CASE(test_killed_before_any_call)
     static const int tried[] = {0, 5};
     int trials = 0;
     for (int m = 0; m < 2; m++)
-        for (int at = 1;; at += check_every(43, 73)) {
+        for (int at = 1;; at += check_every(43, 97)) {
             const struct mode *mode = &modes[tried[m]];
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
@@ -344,7 +344,8 @@ CASE(test_killed_before_any_call)
             if (is_lost(mode, at % 2 ? "parallel.workers=1 parallel.tp=2" : "parallel.workers=2"))
                 fail_msg("%s: killed before call %d", mode->name, at);
         }
-    assert_true(trials > 5);
+    print_message("killed %d times\n", trials);
+    assert_true(trials > 4);
 }
 
 CASE(test_files_of_the_newest_written_over)
@@ -414,7 +415,7 @@ CASE(test_a_disk_that_hangs)
         "parallel.workers=2 memory.offload.optimizer=host memory.offload.parameters=host" STORES,
         "parallel.workers=1 parallel.dp_shard=2 parallel.zero=3" STORES,
     };
-    for (int i = 0; i < 5; i += check_every(2, 2))
+    for (int i = 0; i < 5; i += check_every(2, 4))
         if (!is_held_alike(&modes[i], words[i]))
             fail_msg("%s, %s: other bytes", modes[i].name, words[i]);
 }
@@ -459,7 +460,7 @@ CASE(test_a_log_that_is_shorter_than_the_snapshot)
         {" train.save_every=3 train.keep=9 snapshot.every=1", "sed -i 6,\\$d run/arrivals", 3},
     };
     const struct mode *mode = &modes[6];
-    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+    for (size_t i = check_all() ? 0 : 1; i < sizeof trials / sizeof *trials; i++) {
         char words[300];
         snprintf(words, sizeof words, "%s%s", clock_layouts[i % 2], trials[i].saves);
         start_over();
@@ -478,7 +479,7 @@ CASE(test_killed_before_any_call_to_the_disk)
     static const char *const below[] = {"run/checkpoints", "run/workers"};
     int trials[2] = {0};
     for (int b = 0; b < 2; b++)
-        for (int at = 1;; at += check_every(53, 83)) {
+        for (int at = 1;; at += check_every(53, 109)) {
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, below[b]));
             strikes_at = at;
@@ -505,7 +506,7 @@ CASE(test_the_disk_refuses)
     struct workers_run reference = reference_of(&modes[0]);
     int refused = 0;
     for (int b = 0; b < 2; b++)
-        for (int at = 1;; at += check_every(5, 5)) {
+        for (int at = 1;; at += check_every(5, 8)) {
             struct workers_run run = run_of(&modes[0], "parallel.workers=2" STORES);
             start_over();
             snprintf(watched, sizeof watched, "%s", scratch_path(directory, below[b]));
@@ -526,7 +527,8 @@ CASE(test_the_disk_refuses)
                         : "ls -d run/checkpoints/*3 run/workers/000[01]/checkpoints/*3 >/dev/null");
             refused += begun;
         }
-    assert_true(refused > 3);
+    print_message("refused %d times\n", refused);
+    assert_true(refused > 2);
 }
 
 /* ---- what fails ------------------------------------------------------------------------------ */
@@ -534,7 +536,7 @@ CASE(test_the_disk_refuses)
 CASE(test_no_room)
 {
     int warned = 0;
-    for (int at = 1; at < 200; at += check_every(23, 23)) {
+    for (int at = 1; at < 200; at += check_every(23, 31)) {
         struct workers_run run = run_of(&modes[0], "parallel.workers=2");
         start_over();
         snprintf(watched, sizeof watched, "%s", scratch_path(directory, "memory0"));
@@ -553,7 +555,8 @@ CASE(test_no_room)
             fail_msg("call %d of %d, %d snapshots: %s", at, calls, taken, run.said);
         warned += warns;
     }
-    assert_true(warned > 3);
+    print_message("warned %d times\n", warned);
+    assert_true(warned > 2);
 }
 
 /* Machines change places, so that a worker's files are where another one is computed; or the one of
