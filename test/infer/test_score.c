@@ -297,7 +297,7 @@ static void run_each(const char *directory, const keys_t keys, int every,
 CASE(test_the_likeliest_token_is_known)
 {
     run_each(*state, (keys_t){NULL}, check_every(11, 11), likeliest_body);
-    run_each(*state, (keys_t){"parallel.tp=2"}, check_every(11, 11), likeliest_body);
+    run_each(*state, (keys_t){"parallel.tp=2"}, check_every(12, 12), likeliest_body);
 }
 
 CASE(test_long_texts_are_scored_in_windows)
