@@ -285,20 +285,20 @@ CASE(test_refuses)
     program_expect("plan configs/gpt2-124m.yaml data.tokenizer=byte --cluster "
                    "clusters/h100-2048.yaml --accelerators 16 --explain pp=16",
                    13, "parallel.pp=16: 12 blocks, the embedding and the head make 14 stages");
-    program_expect("plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml "
-                   "--accelerators 8 --seconds unlimited",
+    program_expect("plan configs/llama-70b.yaml --cluster clusters/h100-2048.yaml "
+                   "--accelerators 2 --seconds unlimited",
                    13, "no layout fits: the one that takes least needs");
     program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
                    "4096",
                    13, "the cluster has 2048");
     program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
-                   "1000",
-                   13, "no layout for 1000 accelerators, but for 992 and 1024: ");
+                   "1000 --forecasts 1 model.layers=4 model.context=256 data.sequence=256",
+                   13, "no layout for 1000 accelerators, but for 768 and 1024: ");
 }
 
 #define LONG_RUN                                                                                   \
     "plan configs/llama-1b.yaml --cluster clusters/h100-2048.yaml model.context=65536 "            \
-    "data.sequence=65536 batch.global=2 "
+    "data.sequence=65536 batch.global=2 model.layers=4 "
 #define LONG LONG_RUN "--accelerators 8 --top 1 --seconds unlimited "
 
 /* The layout that a plan names with tiles takes the time that it says. */
