@@ -629,7 +629,7 @@ def test_an_interrupt_at_any_line_behind_an_update_leaves_its_record(start, tmp_
             if run.ended:  # before the second update: that step is the last one
                 run.close()
                 run, loop = begun("auto")
-            n += 1 if ALL else 11
+            n += 1 if ALL else 19
         assert n > 20 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert sorted(set(records())) == records()
         monkeypatch.setattr(_loop, "uninterrupted", lambda _: contextlib.nullcontext([]))
