@@ -31,6 +31,7 @@ struct launcher {
     struct launch_hosts hosts;
     struct launch_events events;
     struct launch_watch watch;
+    struct launch_output output;
     struct launch_job job;
     struct launch_starting *starting; /* NULL once the job has recorded its start */
     char frozen[512]; /* who was stopped, for which this start was ended; "": nobody */
@@ -213,8 +214,11 @@ static void starting_end(struct launcher *l)
 
 static int start(struct launcher *l, struct ls_error *error)
 {
-    struct launch_start how = {
-        .launch = l->launch, .hosts = &l->hosts, .ranks = l->ranks, .keys = l->keys};
+    struct launch_start how = {.launch = l->launch,
+                               .hosts = &l->hosts,
+                               .output = &l->output,
+                               .ranks = l->ranks,
+                               .keys = l->keys};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
     l->resized = l->cut_off = l->lingers = l->grows = false;
@@ -747,6 +751,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
     struct ls_config config = *launch->config;
     struct launcher l = {.launch = launch, .config = &config};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    launch_output_open(&l.output);
     int status = resume_check(&config, error);
     if (!status)
         status = hosts_open(&l, error);
@@ -766,6 +771,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
     }
     if (!status)
         status = run(&l, code, error);
+    launch_output_close(&l.output);
     if (l.events.file)
         ls_jsonl_close(l.events.file, NULL);
     ls_lock_release(&l.lock);

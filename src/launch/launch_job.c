@@ -192,7 +192,7 @@ int launch_job_check(struct launch_hosts *hosts, struct ls_error *error)
 
 /* The child's side: mpirun, which ends with the launcher, however that ends; and with it the ranks.
  * One that is signalled while it starts may kill them and then hang: process_guard ends it. */
-static _Noreturn void job_child(struct line *line, int output, pid_t parent)
+static _Noreturn void job_child(struct line *line, int printed, int said, pid_t parent)
 {
     process_clean();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -200,7 +200,9 @@ static _Noreturn void job_child(struct line *line, int output, pid_t parent)
         _exit(1);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
-    dup2(output, STDERR_FILENO);
+    if (printed >= 0)
+        dup2(printed, STDOUT_FILENO);
+    dup2(said, STDERR_FILENO);
     setenv(LAUNCH_VARIABLE, "1", 1);
     execvp(line->word[0], line->word);
     _exit(127);
@@ -228,6 +230,7 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
         snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
         return ls_no_memory(error, "for a command line");
+    job->output = start->output;
     job->run = start->launch->config->train.out;
     job->survives = survives(start);
     job->patience_s = PARTED_TIMEOUTS * start->launch->config->comm.timeout_s;
@@ -250,7 +253,7 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     pid_t parent = getpid();
     job->pid = fork();
     if (job->pid == 0)
-        job_child(line, ends[1], parent);
+        job_child(line, start->output->write_fd, ends[1], parent);
     int failure = errno;
     free(line);
     close(ends[1]);
@@ -380,6 +383,7 @@ bool launch_job_look(struct launch_job *job)
     poll(&wait, 1, LOOK_MS);
     while (said_pass(job))
         continue;
+    launch_output_pass(job->output);
     pid_t changed = waitpid(job->pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
     bool ended = changed == job->pid && !WIFSTOPPED(status) && !WIFCONTINUED(status);
     if (changed == job->pid)

@@ -144,6 +144,23 @@ CASE(test_what_an_end_means)
     }
 }
 
+/* A job goes on if nobody reads any more what it prints, and mpirun would end at that. What it
+ * prints is handed on otherwise. */
+CASE(test_a_reader_of_the_output_that_is_gone)
+{
+    char words[PATH_MAX + 128];
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "for i in 1 2 3; do echo $i of 3 || exit 1; done\n");
+    snprintf(words, sizeof words, "%s; mkfifo deaf; exec 4<>deaf 5>deaf 4>&-;", enter);
+    program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=deaf.run launch.retries=0 >&5",
+                         0, "");
+    assert_int_equal(launched_events(folder, "deaf.run", "failed", NULL), 0);
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=heard launch.retries=0", 0,
+                         "1 of 3\n2 of 3\n3 of 3\n");
+}
+
 /* An mpirun that has told of a rank's end, and does not end itself, is ended. */
 CASE(test_an_mpirun_that_hangs_as_it_ends)
 {
