@@ -25,7 +25,8 @@ struct reading {
     struct ls_run_status *status;
     char end[32];       /* how the newest start ended; "" if it did not say */
     double began;       /* when that was */
-    char gave_up[1024]; /* why the newest launcher did; "" if it did not, or the run began since */
+    char gave_up[1024]; /* why the newest launcher did; "" if it did not */
+    double gave_up_s;   /* and when: a run that began since is another matter */
 };
 
 /* As many whole characters as there is room for. */
@@ -36,6 +37,13 @@ static void text_take(const struct ls_record *record, const char *key, char *tex
     while ((next = ls_utf8_character(from + used, length - used)) > 0 && used + next < bytes)
         used += next;
     snprintf(text, bytes, "%.*s", (int)used, from);
+}
+
+/* A count, or a step; 0: there is none. */
+static int64_t whole(const struct ls_record *record, const char *key)
+{
+    double number = ls_record_value(record, key);
+    return number >= 0 && number < 0x1p53 ? (int64_t)number : 0;
 }
 
 static void heard(struct ls_run_status *s, const struct ls_record *record)
@@ -50,19 +58,17 @@ static void metric_visit(void *user, const struct ls_record *record)
     struct reading *reading = user;
     struct ls_run_status *s = reading->status;
     const char *event = ls_record_text(record, "event");
-    double number;
     heard(s, record);
     if (event && (!strcmp(event, "start") || !strcmp(event, "resume"))) {
         text_take(record, "layout", s->layout, sizeof s->layout);
-        s->ranks = ls_record_number(record, "ranks", &number) ? (int64_t)number : 0;
+        s->ranks = whole(record, "ranks");
         reading->end[0] = s->text[0] = '\0';
-        reading->began = ls_record_number(record, "time", &number) ? number : 0;
+        reading->began = fmax(ls_record_value(record, "time"), 0);
     } else if (event && !strcmp(event, "end")) {
         text_take(record, "how", reading->end, sizeof reading->end);
         text_take(record, "text", s->text, sizeof s->text);
     } else if (!event && ls_record_text(record, "loss_bits")) {
-        if (ls_record_number(record, "step", &number))
-            s->step = (int64_t)number;
+        s->step = whole(record, "step");
         ls_record_number(record, "loss", &s->loss);
         ls_record_number(record, "time", &s->step_time);
     }
@@ -86,21 +92,21 @@ static void event_visit(void *user, const struct ls_record *record)
     struct reading *reading = user;
     struct ls_run_status *s = reading->status;
     const char *event = ls_record_text(record, "event"), *kind = ls_record_text(record, "kind");
-    double number;
     heard(s, record);
     if (!event)
         return;
     if (!strcmp(event, "failed"))
         failure_add(s, kind ? kind : "other");
     if (!strcmp(event, "going_on")) {
-        s->again += ls_record_number(record, "again", &number) ? (int64_t)number : 0;
-        s->lost_s += ls_record_number(record, "seconds", &number) ? number : 0;
+        s->again += whole(record, "again");
+        s->lost_s += fmax(ls_record_value(record, "seconds"), 0);
     }
     if (!strcmp(event, "start"))
         reading->gave_up[0] = '\0';
-    if (!strcmp(event, "gave_up") &&
-        (!ls_record_number(record, "time", &number) || number >= reading->began))
+    if (!strcmp(event, "gave_up")) {
         text_take(record, "text", reading->gave_up, sizeof reading->gave_up);
+        reading->gave_up_s = ls_record_value(record, "time");
+    }
 }
 
 struct newest {
@@ -127,28 +133,41 @@ int64_t launch_newest(const char *run, double *time)
     return newest.step;
 }
 
+/* Who holds the run's lock, and its launcher's. */
+struct holders {
+    enum ls_lock_state trains, launches;
+    char who[256], launcher[256];
+};
+
+static struct holders holders_look(const char *run)
+{
+    struct holders h;
+    char folder[PATH_MAX];
+    memset(&h, 0, sizeof h); /* they are compared */
+    h.trains = ls_lock_look(run, h.who, sizeof h.who);
+    h.launches = LS_LOCK_FREE;
+    if (!ls_path_join(folder, run, "launch", NULL))
+        h.launches = ls_lock_look(folder, h.launcher, sizeof h.launcher);
+    return h;
+}
+
 /* By the locks first, which cannot lie of this host; then by what the run said last. */
-static enum ls_run_state state_of(const char *run, const struct reading *reading)
+static enum ls_run_state state_of(const struct holders *h, const struct reading *reading)
 {
     struct ls_run_status *s = reading->status;
     const char *end = reading->end;
-    char folder[PATH_MAX], launcher[256];
-    enum ls_lock_state trains = ls_lock_look(run, s->who, sizeof s->who);
-    s->elsewhere = false;
-    snprintf(folder, sizeof folder, "%s/launch", run);
-    enum ls_lock_state launches = ls_lock_look(folder, launcher, sizeof launcher);
-    if (trains == LS_LOCK_HELD || trains == LS_LOCK_ELSEWHERE) {
+    if (h->trains == LS_LOCK_HELD || h->trains == LS_LOCK_ELSEWHERE) {
         s->text[0] = '\0';
-        s->elsewhere = trains == LS_LOCK_ELSEWHERE;
+        s->elsewhere = h->trains == LS_LOCK_ELSEWHERE;
+        snprintf(s->who, sizeof s->who, "%s", h->who);
         return reading->began > 0 ? LS_RUN_RUNNING : LS_RUN_STARTING;
     }
-    snprintf(s->who, sizeof s->who, "%s", "");
-    if (launches == LS_LOCK_HELD || launches == LS_LOCK_ELSEWHERE) {
-        s->elsewhere = launches == LS_LOCK_ELSEWHERE;
-        snprintf(s->who, sizeof s->who, "its launcher is %.200s", launcher);
+    if (h->launches == LS_LOCK_HELD || h->launches == LS_LOCK_ELSEWHERE) {
+        s->elsewhere = h->launches == LS_LOCK_ELSEWHERE;
+        snprintf(s->who, sizeof s->who, "its launcher is %.200s", h->launcher);
         return reading->began > 0 ? LS_RUN_WAITING : LS_RUN_STARTING;
     }
-    if (reading->gave_up[0]) {
+    if (reading->gave_up[0] && !(reading->gave_up_s < reading->began)) {
         snprintf(s->text, sizeof s->text, "%s", reading->gave_up);
         return LS_RUN_FAILED;
     }
@@ -201,41 +220,67 @@ static int folder_check(const char *given, struct ls_error *error)
     return LS_OK;
 }
 
-int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error)
+static int folder_exists(const char *run, struct ls_error *error)
+{
+    struct stat about;
+    char hint[PATH_MAX];
+    if (!stat(run, &about) && S_ISDIR(about.st_mode))
+        return LS_OK;
+    ls_path_hint(run, NULL, hint, sizeof hint);
+    return ls_error_set(error, LS_EIO, "%s is no run's folder%s", run, hint);
+}
+
+/* What there is beside the lines of metrics.jsonl: the steps that will be, and what is saved. */
+static void kept_look(const char *run, struct ls_config *config, struct ls_run_status *s)
+{
+    char folder[PATH_MAX];
+    s->steps = ls_config_steps(config);
+    s->saved = launch_newest(run, &s->saved_time);
+    snprintf(config->train.out, sizeof config->train.out, "%s", run);
+    if (ls_run_has_snapshot(config, folder))
+        s->snapshot = launch_newest(folder, &s->snapshot_time);
+}
+
+static int status_read(const char *run, const struct holders *holders, struct ls_run_status *status,
+                       struct ls_error *error)
 {
     struct reading reading = {.status = status};
     struct ls_config config;
     struct ls_tokenizer *tokenizer = NULL;
-    struct stat about;
-    char folder[PATH_MAX];
     *status = (struct ls_run_status){
         .loss = NAN, .step_time = NAN, .heard = NAN, .saved = -1, .snapshot = -1};
-    int code = LS_OK;
-    if (stat(run, &about) || !S_ISDIR(about.st_mode)) {
-        char hint[PATH_MAX];
-        ls_path_hint(run, NULL, hint, sizeof hint);
-        code = ls_error_set(error, LS_EIO, "%s is no run's folder%s", run, hint);
-    }
+    int code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
+    status->state = code ? LS_RUN_KILLED : state_of(holders, &reading);
+    if (code || (status->state == LS_RUN_STARTING && !has(run, "metrics.jsonl")))
+        return code;
+    if (!has(run, "config.yaml"))
+        return ls_error_set(error, LS_EIO, "%s is no run's folder: it has no config.yaml", run);
+    code = ls_kept_read(run, &config, &tokenizer, error);
+    ls_tokenizer_free(tokenizer);
+    if (!code)
+        code = records_read(run, "metrics.jsonl", true, metric_visit, &reading, error);
+    if (code)
+        return code;
+    kept_look(run, &config, status);
+    status->state = state_of(holders, &reading);
+    return LS_OK;
+}
+
+/* A run that begins or ends meanwhile is read once more: its locks and records would not be of one
+ * moment, and one that is done would seem to have been killed. */
+int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error)
+{
+    enum { TRIES = 10 };
+    int code = folder_exists(run, error);
     if (!code)
         code = folder_check(run, error);
-    if (!code)
-        code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
-    status->state = code ? LS_RUN_KILLED : state_of(run, &reading);
-    bool begins = status->state == LS_RUN_STARTING && !has(run, "metrics.jsonl");
-    if (!code && !begins && !has(run, "config.yaml"))
-        code = ls_error_set(error, LS_EIO, "%s is no run's folder: it has no config.yaml", run);
-    if (!code && !begins)
-        code = ls_kept_read(run, &config, &tokenizer, error);
-    ls_tokenizer_free(tokenizer);
-    if (!code && !begins)
-        code = records_read(run, "metrics.jsonl", true, metric_visit, &reading, error);
-    if (!code && !begins) {
-        status->steps = ls_config_steps(&config);
-        status->saved = launch_newest(run, &status->saved_time);
-        snprintf(config.train.out, sizeof config.train.out, "%s", run);
-        if (ls_run_has_snapshot(&config, folder))
-            status->snapshot = launch_newest(folder, &status->snapshot_time);
-        status->state = state_of(run, &reading);
+    struct holders now = holders_look(run), before;
+    for (int tries = 0; tries < TRIES && !code; tries++) {
+        before = now;
+        code = status_read(run, &before, status, error);
+        now = holders_look(run);
+        if (!memcmp(&before, &now, sizeof now))
+            break;
     }
     return code;
 }
