@@ -175,9 +175,21 @@ static bool asked(struct launcher *l)
 
 /* ---- one start of the job -------------------------------------------------------------------- */
 
+static void none_answers(const struct launcher *l)
+{
+    if (l->hosts.kind == LAUNCH_SLURM)
+        ls_log(l->launch->log, LS_LOG_WARNING, "waiting for hosts: sinfo has none that responds");
+    else
+        ls_log(l->launch->log, LS_LOG_WARNING,
+               "waiting for hosts: none answers to `%s HOST true`: make that work for one of them",
+               launch_hosts_agent());
+}
+
 /* Waits until there are more slots than are too few: *over, it was asked to end meanwhile. */
 static void hosts_await(struct launcher *l, bool *over)
 {
+    if (launch_hosts_slots(&l->hosts, false) == 0 && !asked(l))
+        none_answers(l);
     while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !asked(l)) {
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
         launch_prom_write(&l->prom, false);

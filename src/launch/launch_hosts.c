@@ -3,7 +3,9 @@
 
 #include <lockstep/base/file.h>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +19,33 @@ enum { NAMES_BYTES = 1 << 20 };
 
 /* ---- who they are ---------------------------------------------------------------------------- */
 
+/* Whether the name is an IPv4 address of this machine. Names are not asked for: that may take long
+ * for a list of many hosts. */
+static bool is_own_address(const char *name)
+{
+    struct in_addr address;
+    struct ifaddrs *own = NULL;
+    if (inet_pton(AF_INET, name, &address) != 1)
+        return false;
+    bool found = ntohl(address.s_addr) >> 24 == 127;
+    if (!found && getifaddrs(&own))
+        return false;
+    for (const struct ifaddrs *one = own; one && !found; one = one->ifa_next)
+        found = one->ifa_addr && one->ifa_addr->sa_family == AF_INET &&
+                ((const struct sockaddr_in *)(const void *)one->ifa_addr)->sin_addr.s_addr ==
+                    address.s_addr;
+    freeifaddrs(own);
+    return found;
+}
+
+/* What mpirun needs no agent for. */
 static bool is_here(const char *name)
 {
     char self[LAUNCH_HOST_BYTES] = "";
     gethostname(self, sizeof self - 1);
     size_t domain = strcspn(self, ".");
     return !strcmp(name, self) || !strcmp(name, "localhost") ||
-           (strlen(name) == domain && !strncmp(name, self, domain));
+           (strlen(name) == domain && !strncmp(name, self, domain)) || is_own_address(name);
 }
 
 static int host_add(struct launch_hosts *hosts, const char *name, size_t length, int slots,
@@ -190,8 +212,7 @@ bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *te
 
 /* ---- which of them answer -------------------------------------------------------------------- */
 
-/* What mpirun reaches other hosts by. */
-static const char *agent(void)
+const char *launch_hosts_agent(void)
 {
     static const char *const names[] = {"OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -203,7 +224,7 @@ static const char *agent(void)
 /* `agent` may be several words; the host's name has no character that a shell reads. */
 static void agent_line(const char *name, const char *words, char *line, size_t bytes)
 {
-    snprintf(line, bytes, "exec %s %s %s", agent(), name, words);
+    snprintf(line, bytes, "exec %s %s %s", launch_hosts_agent(), name, words);
 }
 
 /* Both without their domains; an address has none. */
@@ -276,9 +297,9 @@ static void slurm_answers(const struct launch_hosts *hosts)
     char *const argv[] = {"sinfo", "--noheader", "--Node", nodes, "--format=%N %T", NULL};
     bool known = text && nodes && slurm_nodes(text, nodes) &&
                  !process_run(argv, NULL, text, NAMES_BYTES, COMMAND_S);
-    /* If its controller does not answer, nothing is known of the nodes. */
+    /* If its controller does not answer, nothing new is known of the nodes. */
     for (int i = 0; i < hosts->count; i++)
-        hosts->list[i].answers = !known;
+        hosts->list[i].answers = !known && hosts->list[i].up;
     for (char *line = known ? strtok_r(text, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save)) {
         char name[LAUNCH_HOST_BYTES], state[64];
@@ -309,9 +330,10 @@ static pid_t try_start(const struct launch_host *host)
 
 static void try_begin(const struct launch_hosts *hosts, struct launch_host *host)
 {
-    host->answers = host->here;
     host->until_s = ls_now_s() + hosts->limit_s;
     host->trying = !host->here && hosts->kind == LAUNCH_HOSTFILE ? try_start(host) : -1;
+    /* One that this machine has no process to ask with stays as it is. */
+    host->answers = host->here || (host->trying < 0 && host->up);
 }
 
 static void try_kill(struct launch_host *host)

@@ -91,6 +91,8 @@ bool launch_hosts_here_alone(const struct launch_hosts *hosts);
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
 /* Of those that hold ranks, the one that calls itself so; NULL: none. */
 struct launch_host *launch_hosts_named(const struct launch_hosts *hosts, const char *name);
+/* What mpirun reaches other hosts by. */
+const char *launch_hosts_agent(void);
 /* Runs "sh -c words" by the agent that mpirun uses, or by srun, on the host that calls itself
  * `name`: the list may have another name for it. (If none is like it, on that of rank 0, which is
  * the first.) */

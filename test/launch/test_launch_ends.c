@@ -934,6 +934,12 @@ CASE(test_asked_while_no_host_answers)
     pid_t launcher = launched_start(folder, "OMPI_MCA_plm_rsh_agent=false", "nobody",
                                     LAUNCHED_KEYS "--hosts away launch.pause_s=0.1");
     launched_await_event(launcher, folder, "nobody", "host_lost", 1);
+    for (bool said = false; !said;) {
+        program_await_job(launcher, scratch_path(folder, "nobody.log"));
+        char *log = scratch_read(scratch_path(folder, "nobody.log"), NULL);
+        said = strstr(log, "waiting for hosts: none answers to `false HOST true`");
+        free(log);
+    }
     launched_stop(launcher, folder, "nobody");
     assert_int_equal(launched_events(folder, "nobody", "start", NULL), 0);
     assert_int_equal(launched_events(folder, "nobody", "stopped", NULL), 1);

@@ -1,0 +1,79 @@
+/* What the launcher knows of its hosts, call by call: which are this machine, and what stays as it
+ * was because nobody could be asked. */
+#include "../support/scratch.h"
+#include "../support/suite.h"
+#include "../support/wrapped.h"
+#include "launch/launch_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* No process can be started to ask a host with. */
+static bool full;
+
+WRAPPED(fork);
+pid_t __wrap_fork(void)
+{
+    errno = EAGAIN;
+    return full ? -1 : __real_fork();
+}
+
+/* mpirun starts ranks there without an agent. 192.0.2.0/24 is for documentation. */
+CASE_WITH(test_addresses_of_this_machine, scratch_setup, scratch_teardown)
+{
+    static const char list[] = "127.0.0.1 slots=2\n127.1.2.3\nlocalhost\n192.0.2.255\n127.0.0\n";
+    struct launch_hosts hosts = {0};
+    struct ls_error error = {0};
+    const char *path = scratch_path(*state, "hosts");
+    scratch_write(path, list, sizeof list - 1);
+    assert_ok(launch_hosts_read(&hosts, path, &error), error);
+    assert_int_equal(hosts.count, 5);
+    for (int i = 0; i < hosts.count; i++)
+        assert_int_equal(hosts.list[i].here, i < 3);
+    launch_hosts_release(&hosts);
+}
+
+/* Of two hosts the second is lost; both are tried, and neither changes. */
+static void expect_no_change(enum launch_kind kind)
+{
+    struct launch_host list[] = {{.name = "node1", .slots = 1, .up = true, .used = true},
+                                 {.name = "node2", .slots = 1}};
+    struct launch_hosts hosts = {.kind = kind, .list = list, .count = 2, .limit_s = 1};
+    for (int down = 0; down < 2; down++) {
+        bool changed[2] = {false};
+        assert_false(launch_hosts_try(&hosts, down, changed));
+        assert_false(changed[0] || changed[1]);
+        assert_true(list[0].up && !list[1].up);
+    }
+}
+
+CASE(test_no_process_to_ask_with)
+{
+    full = true;
+    expect_no_change(LAUNCH_HOSTFILE);
+    full = false;
+}
+
+/* squeue answers, and sinfo does not. */
+CASE_WITH(test_slurm_does_not_answer, scratch_setup, scratch_teardown)
+{
+    static const char *const programs[][2] = {{"squeue", "#!/bin/sh\necho 7 node[1-2]\n"},
+                                              {"sinfo", "#!/bin/sh\nexit 1\n"}};
+    const char *paths = getenv("PATH");
+    char *before = strdup(paths ? paths : "");
+    for (int i = 0; i < 2; i++) {
+        scratch_write(scratch_path(*state, programs[i][0]), programs[i][1], strlen(programs[i][1]));
+        assert_int_equal(chmod(scratch_path(*state, programs[i][0]), 0755), 0);
+    }
+    setenv("PATH", *state, 1);
+    setenv("SLURM_JOB_ID", "7", 1);
+    expect_no_change(LAUNCH_SLURM);
+    setenv("PATH", before, 1);
+    unsetenv("SLURM_JOB_ID");
+    free(before);
+}
+
+SUITE_MAIN(NULL, NULL)
