@@ -83,18 +83,43 @@ int option_temperature(const struct order *order, double *value, struct ls_error
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* "group.key=value" */
-static char *word_of(const char *group, const char *key, const json_t *value)
+/* The key of that name; NULL: there is none, as the configuration will say. */
+static const struct ls_config_key *key_find(const char *name)
 {
-    char *text = NULL, *word = NULL;
+    const struct ls_config_key *keys = ls_config_keys(NULL);
+    int index = ls_config_key_index(keys, name);
+    return index < 0 ? NULL : &keys[index];
+}
+
+/* What stands behind "=", to be freed; NULL: no memory. As in a file, null is a text without
+ * characters. */
+static char *value_text(const struct ls_config_key *key, const json_t *value)
+{
+    bool is_text = key && key->type >= LS_CONFIG_STRING && key->type <= LS_CONFIG_BLEND;
     if (json_is_string(value))
-        text = strdup(json_string_value(value));
-    else
-        text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
-    if (text && asprintf(&word, "%s.%s=%s", group, key, text) < 0)
-        word = NULL;
+        return strdup(json_string_value(value));
+    if (json_is_null(value) && is_text)
+        return strdup("");
+    return json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+}
+
+/* *word = "group.key=value" */
+static int word_make(const char *name, const json_t *value, char **word, struct ls_error *error)
+{
+    const struct ls_config_key *key = key_find(name);
+    bool one = !json_is_array(value) && !json_is_object(value);
+    if (!one && key && key->type != LS_CONFIG_BLEND) {
+        ls_error_set(error, LS_ECONFIG,
+                     "%s: expected one value, not a list or a map (a list is a text with commas "
+                     "between: \"a,b\")",
+                     name);
+        return ls_error_about(error, name, strlen(name) + strlen(": "));
+    }
+    char *text = value_text(key, value);
+    if (!text || asprintf(word, "%s=%s", name, text) < 0)
+        *word = NULL;
     free(text);
-    return word;
+    return *word ? LS_OK : ls_no_memory(error, "for the keys");
 }
 
 static int group_read(const char *group, json_t *values, struct order_keys *keys,
@@ -104,10 +129,14 @@ static int group_read(const char *group, json_t *values, struct order_keys *keys
     json_t *value;
     json_object_foreach(values, key, value)
     {
-        bool fits = ls_list_grow(&keys->word, keys->count, &keys->room, sizeof *keys->word);
-        char *word = fits ? word_of(group, key, value) : NULL;
-        if (!word)
+        char *name, *word = NULL;
+        if (!ls_list_grow(&keys->word, keys->count, &keys->room, sizeof *keys->word) ||
+            asprintf(&name, "%s.%s", group, key) < 0)
             return ls_no_memory(error, "for the keys");
+        int status = word_make(name, value, &word, error);
+        free(name);
+        if (status)
+            return status;
         keys->word[keys->count++] = word;
     }
     return LS_OK;

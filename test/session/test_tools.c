@@ -133,12 +133,30 @@ CASE(test_a_conversion_lists_the_fates)
     ls_session_free(session);
 }
 
+/* null is what it is in a file: no text. */
+CASE(test_keys_that_are_null)
+{
+    struct ls_error error = {0};
+    json_t *answer =
+        ask("configure", "{\"keys\": {" MODEL ", \"train\": {\"out\": null, \"resume\": null}}}",
+            &error);
+    assert_string_equal(error.text, "");
+    const char *yaml = text_of(answer, "yaml");
+    assert_non_null(strstr(yaml, "resume: \"\""));
+    assert_null(strstr(yaml, "null"));
+    json_decref(answer);
+}
+
 CASE(test_what_is_wrong_is_said)
 {
     refused("layout", "{\"keys\": {" MODEL ", \"parallel\": {\"tp\": 3}}}", LS_ELAYOUT,
             "parallel.tp = 3");
     refused("layout", "{\"keys\": {\"optim\": {\"lrr\": 1}}}", LS_ECONFIG, "did you mean optim.lr");
     refused("layout", "{\"keys\": {\"steps\": 1}}", LS_ECONFIG, "expected a group");
+    refused("layout", "{\"keys\": {\"data\": {\"train\": [\"a\", \"b\"]}}}", LS_ECONFIG,
+            "data.train: expected one value, not a list");
+    refused("layout", "{\"keys\": {\"train\": {\"steps\": null}}}", LS_ECONFIG,
+            "train.steps = null");
     refused("layout", "{\"config\": \"nowhere.yaml\"}", LS_EIO, "nowhere.yaml");
     refused("plan", "{\"goal\": \"speed\"}", LS_EINVAL, "goal: expected");
     refused("plan", "{\"cluster\": 3}", LS_EINVAL, "cluster: expected a text");
