@@ -271,7 +271,7 @@ static bool may_grow(struct launcher *l)
 static bool resize(struct launcher *l)
 {
     if (may_grow(l)) {
-        l->gain.expected_s = l->split.expected_s = 0;
+        l->gain.expected_s = l->split.gain.expected_s = 0;
         return true;
     }
     if (launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch, l->launch, &l->events,

@@ -342,6 +342,29 @@ int launch_events_open(struct launch_events *events, const struct ls_launch *lau
 struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step);
 void launch_events_end(struct launch_events *events);
 
+/* ---- what is slow ---------------------------------------------------------------------------- */
+
+/* A change for which steps would take more of their time is not worth it. */
+#define LAUNCH_WORTH 0.9
+/* Whether what has been slow since then has been so long enough for a change (launch.slow). */
+bool launch_slow_lasts(const struct ls_launch *launch, double since_s);
+
+/* What a step took before a change, and was expected to take with it. Zero it first. */
+struct launch_gain {
+    char host[LAUNCH_HOST_BYTES]; /* that was left; "": a stage got other layers */
+    int64_t stage;
+    double before_s, expected_s; /* expected_s 0: nothing is to be judged */
+};
+/* A change is made with which a step should take that share of its time: two fields of the event.
+ */
+void launch_gain_expect(struct launch_gain *gain, const struct launch_watch *watch, double share,
+                        struct ls_jsonl *event);
+/* In the start with the change, such as "without host b": records what a step takes, once some are
+ * done. Whether that is known now, and no less than before. */
+bool launch_gain_fails(struct launch_gain *gain, const char *change,
+                       const struct launch_watch *watch, const struct ls_launch *launch,
+                       struct launch_events *events);
+
 /* ---- a slow stage ---------------------------------------------------------------------------- */
 
 /* Another split of layers over stages, because a stage was measured slow. Zero it first. */
@@ -349,11 +372,11 @@ struct launch_split {
     char text[LS_CONFIG_TEXT_BYTES];   /* "parallel.split=0-2,3"; "": none */
     char of[LS_CONFIG_TEXT_BYTES];     /* keys of the layout that it is for */
     char before[LS_CONFIG_TEXT_BYTES]; /* the split before; "": that of the layout */
-    int64_t ranks, stage;              /* of that layout; the slow one */
-    double before_s, expected_s;       /* of a step; 0: nothing is to be judged */
-    double next_s;                     /* no other change before */
-    bool fails;                        /* the newest change gained nothing: the next start
-                                        * undoes it, and no other is made */
+    int64_t ranks;                     /* of that layout */
+    struct launch_gain gain;
+    double next_s; /* no other change before */
+    bool fails;    /* the newest change gained nothing: the next start
+                    * undoes it, and no other is made */
     bool over;
 };
 /* Adds the split to keys[LS_CONFIG_TEXT_BYTES], the layout of the next start, if it is for that;
@@ -377,12 +400,6 @@ bool launch_split_refused(struct launch_split *split, const struct launch_job *j
 
 /* ---- a host that is left --------------------------------------------------------------------- */
 
-/* What a step took when a slow host was left, and what was expected without it; 0: none was, or
- * what was gained is recorded. */
-struct launch_gain {
-    char host[256];
-    double before_s, expected_s;
-};
 /* Leaves the host of the slow rank, and records that, if launch.slow says so, the rank has been
  * slow for some time, a layout fits on the others, and steps are faster in that: the job, of
  * `ranks`, is to save, and to begin again on those that are left. */

@@ -3,8 +3,6 @@
 
 #include <lockstep/base/words.h>
 
-enum { PAUSES = 10, STEPS = 5 /* of a start: the first ones take longer */ };
-
 /* The ranks of the start that follows if the job leaves the host, which is `what`; 0: no layout
  * fits. They are searched for once, and said to be none once, for as many slots. */
 static int64_t ranks_without(const struct launch_hosts *hosts, struct launch_host *host,
@@ -40,40 +38,35 @@ static struct launch_host *host_slow(const struct launch_hosts *hosts, int64_t r
                                      int64_t wanted, const struct launch_watch *watch,
                                      const struct ls_launch *launch, double *expected)
 {
-    const double worth = 0.9; /* of what a step takes, at most: less is not worth a change */
     struct launch_host *host = launch_hosts_named(hosts, watch->slow_host);
     int64_t left = host && host->up ? launch_hosts_slots(hosts, false) - host->slots : 0;
-    if (left <= 0 || share(ranks, left, watch) > worth)
+    if (left <= 0 || share(ranks, left, watch) > LAUNCH_WORTH)
         return NULL;
     left = ranks_without(hosts, host, "slow", wanted, watch, launch);
     if (left <= 0)
         return NULL;
     *expected = share(ranks, left, watch);
-    return *expected <= worth ? host : NULL;
+    return *expected <= LAUNCH_WORTH ? host : NULL;
 }
 
 bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted,
                        const struct launch_watch *watch, const struct ls_launch *launch,
                        struct launch_events *events, struct launch_gain *gain)
 {
-    const struct ls_config_launch *keys = &launch->config->launch;
     double expected;
-    if (watch->slow_rank < 0 || keys->slow <= 0 || watch->slow_above < keys->slow ||
-        ls_now_s() - watch->slow_s < PAUSES * keys->pause_s)
+    if (watch->slow_rank < 0 || watch->slow_above < launch->config->launch.slow ||
+        !launch_slow_lasts(launch, watch->slow_s))
         return false;
     struct launch_host *host = host_slow(hosts, ranks, wanted, watch, launch, &expected);
     if (!host)
         return false;
     launch_hosts_leave(host);
     snprintf(gain->host, sizeof gain->host, "%s", host->name);
-    gain->before_s = watch->step_s;
-    gain->expected_s = watch->step_s * expected;
     struct ls_jsonl *m = launch_events_begin(events, "host_slow", watch->step);
     ls_jsonl_string(m, "host", host->name);
     ls_jsonl_int(m, "rank", watch->slow_rank);
     ls_jsonl_double(m, "above", watch->slow_above);
-    ls_jsonl_double(m, "step_s", gain->before_s);
-    ls_jsonl_double(m, "expected_s", gain->expected_s);
+    launch_gain_expect(gain, watch, expected, m);
     launch_events_end(events);
     ls_log(launch->log, LS_LOG_WARNING,
            "host %s is left: its rank %ld computes %.0f %% longer than others; a step of %s "
@@ -86,19 +79,9 @@ bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted
 void launch_slow_gained(struct launch_gain *gain, const struct launch_watch *watch,
                         const struct ls_launch *launch, struct launch_events *events)
 {
-    if (gain->expected_s <= 0 || !watch->stepped || watch->step < watch->from + STEPS)
-        return;
-    struct ls_jsonl *m = launch_events_begin(events, "gained", watch->step);
-    ls_jsonl_string(m, "host", gain->host);
-    ls_jsonl_double(m, "step_s", watch->step_s);
-    ls_jsonl_double(m, "before_s", gain->before_s);
-    ls_jsonl_double(m, "expected_s", gain->expected_s);
-    launch_events_end(events);
-    ls_log(launch->log, LS_LOG_INFO,
-           "a step takes %s without host %s: it took %s with it, and should take %s",
-           ls_duration(watch->step_s).text, gain->host, ls_duration(gain->before_s).text,
-           ls_duration(gain->expected_s).text);
-    gain->expected_s = 0;
+    char change[LAUNCH_HOST_BYTES + 32];
+    snprintf(change, sizeof change, "without host %s", gain->host);
+    launch_gain_fails(gain, change, watch, launch, events);
 }
 
 void launch_suspect_leave(struct launch_hosts *hosts, const char *name, int64_t wanted,

@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As of hosts: what has been slow for so many launch.pause_s; what a step takes then, at most; how
- * long a change is left as it is; and after how many steps of a start it is judged. */
-#define WORTH 0.9
-enum { PAUSES = 10, STAYS_S = 600, STEPS = 7 };
+enum { STAYS_S = 600 /* a change, at least */ };
 
 #define KEY "parallel.split="
 
@@ -28,7 +25,7 @@ void launch_split_add(struct launch_split *split, int64_t ranks, char *keys)
     if (is_of(split, ranks, keys))
         ls_string_add(keys, LS_CONFIG_TEXT_BYTES, *keys ? " " : "", "%s", split->text);
     else
-        split->expected_s = 0; /* a start without it cannot be judged */
+        split->gain.expected_s = 0; /* a start without it cannot be judged */
 }
 
 /* The configuration of a start. False: a key is refused, of which the start knows more. */
@@ -72,10 +69,11 @@ static bool split_find(const struct launch_watch *watch, const struct ls_launch 
                (long)watch->stage, why.text);
         return false;
     }
-    return found->split[0] && found->above >= launch->config->launch.slow && found->share <= WORTH;
+    return found->split[0] && found->above >= launch->config->launch.slow &&
+           found->share <= LAUNCH_WORTH;
 }
 
-static void change_record(const struct launch_split *split, const struct ls_rebalance *found,
+static void change_record(struct launch_split *split, const struct ls_rebalance *found,
                           const struct launch_watch *watch, const struct ls_launch *launch,
                           struct launch_events *events)
 {
@@ -83,14 +81,13 @@ static void change_record(const struct launch_split *split, const struct ls_reba
     ls_jsonl_int(m, "stage", found->stage);
     ls_jsonl_double(m, "above", found->above);
     ls_jsonl_string(m, "split", found->split);
-    ls_jsonl_double(m, "step_s", split->before_s);
-    ls_jsonl_double(m, "expected_s", split->expected_s);
+    launch_gain_expect(&split->gain, watch, found->share, m);
     launch_events_end(events);
     ls_log(launch->log, LS_LOG_WARNING,
            "stage %ld computes %.0f %% longer than others for its layers; a step of %s should "
            "take %s with " KEY "%s",
-           (long)found->stage, 100 * found->above, ls_duration(split->before_s).text,
-           ls_duration(split->expected_s).text, found->split);
+           (long)found->stage, 100 * found->above, ls_duration(split->gain.before_s).text,
+           ls_duration(split->gain.expected_s).text, found->split);
 }
 
 /* Takes the new split for the layout of keys, without the split that these end in. False, and
@@ -113,13 +110,12 @@ bool launch_split_change(struct launch_split *split, const struct launch_watch *
                          const struct ls_launch *launch, int64_t slots, int64_t ranks,
                          const char *keys, struct launch_events *events)
 {
-    const struct ls_config_launch *config = &launch->config->launch;
     double now_s = ls_now_s();
     struct ls_rebalance found;
     if (split->fails)
         return true;
-    if (split->over || watch->stage < 0 || config->slow <= 0 || now_s < split->next_s ||
-        now_s - watch->stage_since_s < PAUSES * config->pause_s)
+    if (split->over || watch->stage < 0 || now_s < split->next_s ||
+        !launch_slow_lasts(launch, watch->stage_since_s))
         return false;
     split->next_s = now_s + STAYS_S; /* what is not worth it now is looked at again then */
     if (!split_find(watch, launch, slots, keys, &found))
@@ -132,9 +128,7 @@ bool launch_split_change(struct launch_split *split, const struct launch_watch *
         return false;
     }
     split->ranks = ranks;
-    split->stage = found.stage;
-    split->before_s = launch_watch_step_s(watch);
-    split->expected_s = split->before_s * found.share;
+    split->gain.stage = found.stage;
     change_record(split, &found, watch, launch, events);
     return true;
 }
@@ -142,30 +136,20 @@ bool launch_split_change(struct launch_split *split, const struct launch_watch *
 void launch_split_gained(struct launch_split *split, const struct launch_watch *watch,
                          const struct ls_launch *launch, struct launch_events *events)
 {
-    if (split->expected_s <= 0 || !watch->stepped || watch->step < watch->from + STEPS)
+    char change[LS_CONFIG_TEXT_BYTES + 8];
+    snprintf(change, sizeof change, "with %s", split->text);
+    if (!launch_gain_fails(&split->gain, change, watch, launch, events))
         return;
-    double step_s = launch_watch_step_s(watch);
-    bool fails = step_s >= split->before_s;
-    struct ls_jsonl *m = launch_events_begin(events, "gained", watch->step);
-    ls_jsonl_int(m, "stage", split->stage);
-    ls_jsonl_double(m, "step_s", step_s);
-    ls_jsonl_double(m, "before_s", split->before_s);
-    ls_jsonl_double(m, "expected_s", split->expected_s);
-    launch_events_end(events);
-    ls_log(launch->log, fails ? LS_LOG_WARNING : LS_LOG_INFO,
-           "a step takes %s with " KEY "%s: it took %s before, and should take %s%s",
-           ls_duration(step_s).text, split->text + strlen(KEY), ls_duration(split->before_s).text,
-           ls_duration(split->expected_s).text,
-           fails ? "; the job goes back to the split before, and keeps that" : "");
-    split->expected_s = 0;
-    split->fails = split->over = fails;
+    ls_log(launch->log, LS_LOG_WARNING,
+           "the job goes back to the split of layers before, and keeps that");
+    split->fails = split->over = true;
 }
 
 bool launch_split_refused(struct launch_split *split, const struct launch_job *job,
                           const struct launch_watch *watch, const char *text,
                           const struct ls_launch *launch, struct launch_events *events)
 {
-    if (split->expected_s <= 0 || watch->started || job->code != ls_exit_code(LS_ELAYOUT))
+    if (split->gain.expected_s <= 0 || watch->started || job->code != ls_exit_code(LS_ELAYOUT))
         return false;
     struct ls_jsonl *m = launch_events_begin(events, "split_refused", watch->step);
     ls_jsonl_string(m, "split", split->text + strlen(KEY));
@@ -173,7 +157,7 @@ bool launch_split_refused(struct launch_split *split, const struct launch_job *j
     launch_events_end(events);
     ls_log(launch->log, LS_LOG_WARNING, "%s: the job goes on with the split before", text);
     memcpy(split->text, split->before, sizeof split->text);
-    split->expected_s = 0;
+    split->gain.expected_s = 0;
     split->over = true;
     return true;
 }

@@ -754,7 +754,7 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
         "mkdir -p %s\necho \"$@\" >> %s/started\n[ ! -p %s/told ] || {\n"
         "cat >> %s/metrics.jsonl <<'END'\n"
         "{\"time\": 4, \"event\": \"resume\", \"step\": 1, \"ranks\": 2}\n"
-        "{\"time\": 5, \"step\": 6, \"loss_bits\": \"40000000\", \"step_s\": 1.5}\n"
+        "{\"time\": 5, \"step\": 8, \"loss_bits\": \"40000000\", \"step_s\": 1.5}\n"
         "END\nexit 0\n}\nmkfifo %s/told\n"
         "cat > %s/metrics.jsonl <<'END'\n"
         "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 4}\n"

@@ -8,6 +8,7 @@
 #include <lockstep/base.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DRIFT(took_s)                                                                              \
@@ -43,11 +44,6 @@ CASE_WITH(test_a_rank_that_gets_slower, scratch_setup, scratch_teardown)
     assert_true(watch.slow_above == 1 && watch.slow_s == LONG_AGO);
 }
 
-/* ---- the split of a slow stage --------------------------------------------------------------- */
-
-#define BEFORE "parallel.split=0-4,5-7"
-#define SPLIT  "parallel.split=0-1,2-7"
-
 /* The launch of a job in two stages, and its records, of which nobody is told. */
 struct job {
     struct ls_config config;
@@ -68,11 +64,34 @@ static void job_open(struct job *job, const char *folder)
     assert_ok(launch_events_open(&job->events, &job->launch, &error), error);
 }
 
+/* One step that takes long is not what the start without a slow host takes. */
+CASE_WITH(test_one_step_does_not_tell_what_was_gained, scratch_setup, scratch_teardown)
+{
+    struct launch_gain gain = {.host = "b", .before_s = 2, .expected_s = 1};
+    const struct launch_watch watch = {
+        .stepped = true, .step = 9, .step_s = 3, .recent_s = {1.5, 1.25, 3}, .recent = 3};
+    struct job job;
+    job_open(&job, *state);
+    launch_slow_gained(&gain, &watch, &job.launch, &job.events);
+    assert_true(gain.expected_s == 0);
+    ls_jsonl_close(job.events.file, NULL);
+    char *text = scratch_read(scratch_path(*state, "events.jsonl"), NULL);
+    assert_non_null(strstr(text, "\"host\": \"b\", \"step_s\": 1.5, \"before_s\": 2, "
+                                 "\"expected_s\": 1}"));
+    free(text);
+}
+
+/* ---- the split of a slow stage --------------------------------------------------------------- */
+
+#define BEFORE "parallel.split=0-4,5-7"
+#define SPLIT  "parallel.split=0-1,2-7"
+
 /* A step of 3 s, and an end by a layout that is refused, in a start with a layout that the split is
  * not for. */
 CASE_WITH(test_a_start_without_the_split_is_not_judged, scratch_setup, scratch_teardown)
 {
-    struct launch_split split = {.text = SPLIT, .ranks = 2, .before_s = 2, .expected_s = 1};
+    struct launch_split split = {
+        .text = SPLIT, .ranks = 2, .gain = {.before_s = 2, .expected_s = 1}};
     struct launch_watch watch = {.stepped = true, .step = 9, .step_s = 3};
     const struct launch_job ended = {.code = ls_exit_code(LS_ELAYOUT)};
     char keys[LS_CONFIG_TEXT_BYTES] = "", others[LS_CONFIG_TEXT_BYTES] = "parallel.dp=2";
@@ -80,7 +99,7 @@ CASE_WITH(test_a_start_without_the_split_is_not_judged, scratch_setup, scratch_t
     job_open(&job, *state);
     launch_split_add(&split, 2, keys);
     assert_string_equal(keys, SPLIT);
-    assert_true(split.expected_s == 1);
+    assert_true(split.gain.expected_s == 1);
     launch_split_add(&split, 2, others);
     assert_string_equal(others, "parallel.dp=2");
     launch_split_gained(&split, &watch, &job.launch, &job.events);
@@ -93,7 +112,7 @@ CASE_WITH(test_a_start_without_the_split_is_not_judged, scratch_setup, scratch_t
 CASE_WITH(test_a_split_that_fails_is_not_started_again, scratch_setup, scratch_teardown)
 {
     struct launch_split split = {
-        .text = SPLIT, .before = BEFORE, .ranks = 2, .before_s = 2, .expected_s = 1};
+        .text = SPLIT, .before = BEFORE, .ranks = 2, .gain = {.before_s = 2, .expected_s = 1}};
     struct launch_watch watch = {.stepped = true, .step = 9, .step_s = 3, .stage = -1};
     char keys[LS_CONFIG_TEXT_BYTES] = "";
     struct job job;
