@@ -62,18 +62,21 @@ static bool links_follow(char path[PATH_MAX])
     return false;
 }
 
+/* A pipe or a device stays under the name that it has: what links of /proc say of a pipe, such as
+ * /dev/stdout, is no path. */
 int ls_path_follow(char path[PATH_MAX], bool *special, struct ls_error *error)
 {
     struct stat there;
-    *special = false;
+    bool found = stat(path, &there) == 0;
+    *special = found && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
+    if (*special)
+        return LS_OK;
     if (!links_follow(path))
         return ls_error_set(error, LS_EINVAL, "%.300s: expected a file, found links without an end",
                             path);
-    if (stat(path, &there) || S_ISREG(there.st_mode))
-        return LS_OK;
-    *special = !S_ISDIR(there.st_mode);
-    return *special ? LS_OK
-                    : ls_error_set(error, LS_EIO, "%.300s: expected a file, found a folder", path);
+    return found && S_ISDIR(there.st_mode)
+               ? ls_error_set(error, LS_EIO, "%.300s: expected a file, found a folder", path)
+               : LS_OK;
 }
 
 /* The names that are written to: what path links to, and the temporary beside it, which a pipe or a

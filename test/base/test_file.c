@@ -320,6 +320,16 @@ CASE_WITH(test_what_is_no_file_stays, scratch_setup, scratch_teardown)
     assert_string_equal(read_back, "through");
     close(reader);
     assert_true(!lstat(pipe, &found) && S_ISFIFO(found.st_mode));
+    /* A pipe without a name, as of "lockstep ... --output /dev/stdout | less". */
+    int ends[2];
+    memset(read_back, 0, sizeof read_back);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    snprintf(pipe, sizeof pipe, "/proc/self/fd/%d", ends[1]);
+    assert_int_equal(ls_file_write(pipe, put_word, "nameless", &error), LS_OK);
+    assert_int_equal(read(ends[0], read_back, sizeof read_back), 8);
+    assert_string_equal(read_back, "nameless");
+    close(ends[0]);
+    close(ends[1]);
     /* A link: what would replace the device replaces the link. */
     assert_int_equal(unlink(link), 0);
     assert_int_equal(symlink("/dev/full", link), 0);

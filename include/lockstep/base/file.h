@@ -121,8 +121,8 @@ int ls_file_put(const char *path, const void *data, size_t bytes, const struct l
 /* The directory that holds path: "." for a bare name. Slashes at its end do not count. */
 void ls_path_parent(const char *path, char parent[PATH_MAX]);
 /* Replaces path by what is written through it: the end of its links, which need not be there.
- * *special: a pipe or a device stands there. LS_EIO for a folder, LS_EINVAL for links without an
- * end. */
+ * *special: a pipe or a device stands there, and path stays. LS_EIO for a folder, LS_EINVAL for
+ * links without an end. */
 int ls_path_follow(char path[PATH_MAX], bool *special, struct ls_error *error);
 /* out = the absolute path, the links of its folders followed, its own not. False: the folder is not
  * there. */
