@@ -24,6 +24,19 @@ static bool is_empty(const char *path)
     return count == 2; /* . and .. */
 }
 
+/* Why rename(2) does not put a folder in the place of this empty one; NULL: it does. */
+static const char *fixed_as(const char *path, const struct stat *found)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct statx more = {0};
+    if (S_ISLNK(found->st_mode))
+        return "a link";
+    if (!strcmp(name, ".") || !strcmp(name, ".."))
+        return "a folder under no name of its own";
+    statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &more);
+    return more.stx_attributes & STATX_ATTR_MOUNT_ROOT ? "a mount point" : NULL;
+}
+
 /* An error of the temporary folder names the folder that was asked for. */
 static void name_final(const struct staging *staging, struct ls_error *error)
 {
@@ -44,11 +57,18 @@ int staging_open(struct staging *staging, const char *path, const struct ls_faul
     if (!ls_temporary_name(staging->path, staging->temporary))
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
     struct stat found;
-    if (lstat(staging->path, &found) == 0 && !is_empty(staging->path)) {
+    bool there = lstat(staging->path, &found) == 0, empty = there && is_empty(staging->path);
+    const char *fixed = empty ? fixed_as(staging->path, &found) : NULL;
+    if ((there && !empty) || fixed)
         staging->temporary[0] = '\0';
+    if (there && !empty)
         return ls_error_set(error, LS_ECONFIG, "%.300s: already exists: name another folder",
                             staging->path);
-    }
+    if (fixed)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s: %s, in whose place no finished folder can be put: name a "
+                            "folder that is not there yet, such as %.300s/model",
+                            staging->path, fixed, staging->path);
     ls_directory_remove(staging->temporary);
     int status = ls_directory_make(staging->temporary, fault, error);
     if (status) {

@@ -11,7 +11,8 @@ struct staging {
     char temporary[PATH_MAX]; /* where it is made; "": it is not */
     int fd;                   /* of it, if it is made; -1: it cannot be opened */
 };
-/* path must not exist, or be an empty folder: LS_ECONFIG. fault may be NULL. */
+/* path must not exist, or be an empty folder that a rename replaces (no link, no mount point, not
+ * "."): LS_ECONFIG. fault may be NULL. */
 int staging_open(struct staging *staging, const char *path, const struct ls_fault *fault,
                  struct ls_error *error);
 int staging_commit(struct staging *staging, struct ls_error *error);

@@ -699,6 +699,29 @@ CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
     assert_non_null(strstr(error.text, "already exists"));
 }
 
+/* A rename puts no folder there: it is told before anything is written. */
+CASE_WITH(test_empty_folders_that_cannot_be_replaced, scratch_setup, scratch_teardown)
+{
+    static const struct {
+        const char *name, *words;
+    } cases[] = {{"link", "link: a link, in whose place no finished folder can be put"},
+                 {"link/", "such as"},
+                 {"empty/.", "empty/.: a folder under no name of its own"}};
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    assert_int_equal(mkdir(scratch_path(*state, "empty"), 0777), 0);
+    assert_int_equal(symlink("empty", scratch_path(*state, "link")), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_export_report report;
+        char out[PATH];
+        path_in(out, *state, cases[i].name);
+        int status = ls_export(&(struct ls_export){.from = folder, .out = out}, &report, &error);
+        if (status != LS_ECONFIG || !strstr(error.text, cases[i].words))
+            fail_msg("expected %s, found %d: %s", cases[i].words, status, error.text);
+        assert_int_equal(scratch_count(scratch_path(*state, "empty")), 0);
+    }
+}
+
 /* ---- nothing half-written -------------------------------------------------------------------- */
 
 static void check_faults(const char *directory, enum ls_export_format format, int failures_min)
