@@ -122,30 +122,42 @@ static int64_t part_rows(const struct ls_param *param)
     return param->matrix ? param->live_rows : param->global_cols;
 }
 
-/* Row r of the tensor's part, as ours. */
-static int64_t row_here(const struct out_tensor *tensor, int64_t r)
+/* Rows [row, row + rows) of the tensor's part, all of one head: there those of our two halves are
+ * in turn. */
+static int head_read(struct exporting *ex, const struct out_tensor *tensor,
+                     const struct ls_param *param, int64_t row, int64_t rows, float *values,
+                     struct ls_error *error)
 {
-    int64_t d = tensor->head_rows;
-    return d ? r / d * d + r % 2 * (d / 2) + r % d / 2 : r;
+    int64_t cols = tensor->cols, at = row % tensor->head_rows, ours = row - at;
+    int status = LS_OK;
+    for (int64_t half = 0; half < 2 && !status; half++, ours += tensor->head_rows / 2) {
+        int64_t begin = (at + 1 - half) / 2, end = (at + rows + 1 - half) / 2;
+        status = ls_model_source_fill(ex->source, param, &ex->ops, (ours + begin) * cols,
+                                      (end - begin) * cols, ex->piece, error);
+        for (int64_t i = begin; i < end && !status; i++)
+            memcpy(values + (2 * i + half - at) * cols, ex->piece + (i - begin) * cols,
+                   (size_t)cols * sizeof *values);
+    }
+    return status;
 }
 
 /* Rows [row, row + rows) of the tensor: those of its parts, one below the other. */
 static int rows_read(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
                      int64_t rows, float *values, struct ls_error *error)
 {
-    int64_t cols = tensor->cols, first = 0;
+    int64_t cols = tensor->cols, first = 0, d = tensor->head_rows;
     int status = LS_OK;
     for (int p = 0; p < tensor->parts && !status; p++) {
         const struct ls_param *param = tensor->part[p];
         int64_t begin = ls_max(row, first), end = ls_min(row + rows, first + part_rows(param));
-        float *place = values + (begin - row) * cols;
-        if (begin < end && !tensor->head_rows)
-            status = ls_model_source_fill(ex->source, param, &ex->ops, (begin - first) * cols,
-                                          (end - begin) * cols, place, error);
-        for (int64_t r = begin; r < end && tensor->head_rows && !status; r++)
-            status = ls_model_source_fill(ex->source, param, &ex->ops,
-                                          row_here(tensor, r - first) * cols, cols,
-                                          values + (r - row) * cols, error);
+        if (begin < end && !d)
+            status =
+                ls_model_source_fill(ex->source, param, &ex->ops, (begin - first) * cols,
+                                     (end - begin) * cols, values + (begin - row) * cols, error);
+        for (int64_t r = begin, n; r < end && d && !status; r += n) {
+            n = ls_min(d - (r - first) % d, end - r);
+            status = head_read(ex, tensor, param, r - first, n, values + (r - row) * cols, error);
+        }
         first += part_rows(param);
     }
     int64_t padding = ls_min(row + rows - first, rows);

@@ -3,6 +3,7 @@
 #include "../support/checkpoints.h"
 #include "../support/config_words.h"
 #include "../support/countdown.h"
+#include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/tensor_data.h"
@@ -697,6 +698,60 @@ CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
         .from = paths[0], .out = scratch_path(directory, "full/x"), .format = LS_EXPORT_GGUF};
     assert_int_equal(ls_export(&file, &report, &error), LS_ECONFIG);
     assert_non_null(strstr(error.text, "already exists"));
+}
+
+/* Calls of read(2) and its like that this process has made; -1: the system does not count them. */
+static long reads_made(void)
+{
+    char text[512];
+    const char *line =
+        ls_file_head("/proc/self/io", text, sizeof text) ? strstr(text, "syscr:") : 0;
+    return line ? strtol(line + strlen("syscr:"), NULL, 10) : -1;
+}
+
+/* Rows of 6144 values, of which a block takes 85: a head of 128 rows is cut behind an odd one. Its
+ * halves are read in pieces, not row by row. */
+CASE_WITH(test_a_head_of_gguf_in_blocks, scratch_setup, scratch_teardown)
+{
+    enum { ROWS = 128, COLS = 6144 };
+    static const char *const names[] = {"q", "k"};
+    uint16_t tokens[100] = {0};
+    char paths[2][PATH], name[64];
+    struct ls_error error = {0};
+    size_t bytes;
+    if (!check_all())
+        skip();
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    struct ls_config config = config_of_words(
+        "model.arch=llama model.layers=1 model.channels=6144 model.heads=1 model.head_dim=128 "
+        "model.ffn=32 model.context=16 data.train=u16:%s/tokens.bin data.tokenizer=byte "
+        "batch.global=1 train.steps=0 train.out=%s/run log.progress=off numerics.precision=fp32",
+        (const char *)*state, (const char *)*state);
+    assert_ok(ls_world_run(1, train_body, &config, &error), error);
+    export(*state, "run", "hf", (struct ls_export){.format = LS_EXPORT_HF});
+    long at = reads_made();
+    export(*state, "hf", "again", (struct ls_export){.format = LS_EXPORT_HF});
+    long plain = reads_made() - at;
+    export(*state, "hf", "a.gguf", (struct ls_export){.format = LS_EXPORT_GGUF});
+    long heads = reads_made() - at - 2 * plain; /* more than of rows as they are */
+    if (at >= 0 && heads >= ROWS)
+        fail_msg("%ld more reads, expected fewer than q has rows", heads);
+    path_in(paths[0], *state, "hf/model.safetensors");
+    path_in(paths[1], *state, "a.gguf");
+    struct ls_safetensors *file;
+    assert_ok(ls_safetensors_open(&file, paths[0], &error), error);
+    char *data = scratch_read(paths[1], &bytes);
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "model.layers.0.self_attn.%s_proj.weight", names[i]);
+        const float *theirs = tensor_data(file, name);
+        snprintf(name, sizeof name, "blk.0.attn_%s.weight", names[i]);
+        const float *ours = gguf_tensor(data, bytes, name, F32);
+        for (int r = 0; r < ROWS; r++)
+            assert_memory_equal(ours + r * COLS, theirs + (r % 2 * (ROWS / 2) + r / 2) * COLS,
+                                COLS * sizeof(float));
+    }
+    ls_safetensors_close(file);
+    free(data);
 }
 
 /* A rename puts no folder there: it is told before anything is written. */
