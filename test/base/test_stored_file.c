@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -217,6 +218,69 @@ CASE_WITH(test_readers_while_files_are_closed, setup, teardown)
         assert_ptr_equal(wrong, NULL);
     }
     pthread_barrier_destroy(&together);
+}
+
+/* ---- what is in memory ----------------------------------------------------------------------- */
+
+enum { PAGES = 64, PAGE_BYTES_MAX = 64 << 10 };
+
+/* How many of its pages the system has in memory. */
+static int pages_there(int fd, size_t page)
+{
+    unsigned char there[PAGES];
+    int count = 0;
+    void *map = mmap(NULL, PAGES * page, PROT_NONE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    assert_int_equal(mincore(map, PAGES * page, there), 0);
+    assert_int_equal(munmap(map, PAGES * page), 0);
+    for (int i = 0; i < PAGES; i++)
+        count += there[i] & 1;
+    return count;
+}
+
+/* A written file that is on the disk, and not in memory; -1: this file system keeps it there. */
+static int file_evicted(const char *path, size_t page)
+{
+    static const char bytes[PAGE_BYTES_MAX];
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && page <= sizeof bytes);
+    for (int i = 0; i < PAGES; i++)
+        assert_int_equal(write(fd, bytes, page), page);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM), 0); /* nothing is read ahead */
+    if (pages_there(fd, page) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* By the first, the middle and the last byte; to ask brings nothing to memory. With CHECK=all the
+ * scratch folder is on a disk. */
+CASE_WITH(test_what_is_in_memory, scratch_setup, scratch_teardown)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const int64_t bytes = (int64_t)(PAGES * page), middle = bytes / 2 - 1;
+    char path[4096], byte;
+    snprintf(path, sizeof path, "%s", scratch_path(*state, "file"));
+    int fd = file_evicted(path, page);
+    if (fd < 0)
+        skip();
+    struct ls_stored_file *file;
+    struct ls_error error;
+    assert_ok(ls_stored_file_open(&file, path, LS_ECKPT, &error), error);
+    assert_false(ls_stored_file_cached(file, 0, bytes));
+    assert_int_equal(pages_there(fd, page), 0);
+    assert_int_equal(pread(fd, &byte, 1, 0), 1);
+    assert_int_equal(pread(fd, &byte, 1, bytes - 1), 1);
+    assert_false(ls_stored_file_cached(file, 0, bytes));
+    assert_int_equal(pread(fd, &byte, 1, middle), 1);
+    int there = pages_there(fd, page);
+    assert_true(ls_stored_file_cached(file, 0, bytes));
+    assert_false(ls_stored_file_cached(file, 1, bytes - 2 * (int64_t)page)); /* another last one */
+    assert_int_equal(pages_there(fd, page), there);
+    close(fd);
+    ls_stored_file_close(file);
 }
 
 SUITE_MAIN(NULL, NULL)
