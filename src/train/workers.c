@@ -277,13 +277,22 @@ static int interval_compute(struct ls_trainer *t, struct ls_error *error)
     int status = phase_run(t, 0, w->interval - w->delay, false, error);
     if (!status && w->delay == 0)
         w->stage = WORKERS_HAVE_DELTAS;
-    if (!status)
-        status = exchange_begin(t, error);
+    status = exchange_begin(t, status, error);
     if (!status)
         status = phase_run(t, w->interval - w->delay, w->delay, true, error);
     if (!status && rescue_keeps_deltas(t))
         w->stage = WORKERS_HAVE_DELTAS;
     return status;
+}
+
+/* All deltas and notes are there. status: what came of this group's steps. */
+static int interval_meet(struct ls_trainer *t, int status, struct ls_error *error)
+{
+    struct ls_error why = {0};
+    int met = exchange_wait(t, &why);
+    if (!met)
+        met = reports_gather(t, &why);
+    return status || !met ? status : ls_error_copy(error, met, &why);
 }
 
 static int interval_run(struct ls_trainer *t, struct ls_error *error)
@@ -297,10 +306,8 @@ static int interval_run(struct ls_trainer *t, struct ls_error *error)
     if (status)
         return status;
     status = w->rescue.found ? rescue_take(t, error) : interval_compute(t, error);
-    if (!status)
-        status = exchange_wait(t, error);
-    if (!status)
-        status = reports_gather(t, error);
+    if (status != LS_ECOMM)
+        status = interval_meet(t, status, error);
     t->state = outer;
     /* The outer step counts on all ranks or on none, unless one dies while they agree. */
     status = workers_agree(t, status, error);

@@ -155,17 +155,18 @@ static int slice_measure(struct walk *walk, int i, struct ls_error *error)
     return workers_visit(walk, i, LS_READS, piece_measure, error);
 }
 
-/* Collective over t->whole. One scale a tensor, of all its parts in all workers. */
-static int scales_make(struct ls_trainer *t, struct ls_error *error)
+/* Collective over t->whole. One scale a tensor, of all its parts in all workers. status: what came
+ * of this group's steps. */
+static int scales_make(struct ls_trainer *t, int status, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    if (type_of(t) != LS_DELTA_INT8)
-        return LS_OK;
     struct walk walk;
     memset(w->scales, 0, (size_t)w->whole * sizeof *w->scales);
-    int status = fragment_visit(t, slice_measure, &walk, error);
+    if (!status)
+        status = fragment_visit(t, slice_measure, &walk, error);
     if (!status)
         status = ls_queue_synchronise(&t->ops.queue, error);
+    status = workers_agree(t, status, error);
     if (!status)
         status = ls_all_reduce_max_f32(t->whole, w->scales, w->whole, error);
     status = workers_agree(t, status, error);
@@ -277,27 +278,37 @@ static int lost_take(struct ls_trainer *t, int status, struct ls_error *error)
     return LS_OK;
 }
 
-int exchange_begin(struct ls_trainer *t, struct ls_error *error)
+static int deltas_make(struct ls_trainer *t, struct ls_error *error)
+{
+    struct walk walk;
+    int status = fragment_visit(t, slice_encode, &walk, error);
+    return status ? status : kept_take(t, error);
+}
+
+int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct exchange *x = &t->memory.exchange;
-    struct walk walk;
+    struct ls_error why = {0};
     size_t bytes = ls_delta_bytes(type_of(t));
-    int status = scales_make(t, error);
-    if (status)
-        return status;
-    w->exchange = (struct exchange_run){.stage = EXCHANGE_DELTAS};
-    w->exchange.piece = ls_ceil_div(fragment_elements(t), w->groups);
-    status = fragment_visit(t, slice_encode, &walk, error);
+    w->exchange = (struct exchange_run){.stage = EXCHANGE_DONE,
+                                        .piece = ls_ceil_div(fragment_elements(t), w->groups)};
+    if (type_of(t) == LS_DELTA_INT8 && status != LS_ECOMM) {
+        status = scales_make(t, status, error);
+        if (status) /* on all */
+            return status;
+    }
     if (!status)
-        status = kept_take(t, error);
-    if (status)
+        status = deltas_make(t, error);
+    if (status == LS_ECOMM)
         return status;
+    w->exchange.stage = EXCHANGE_DELTAS;
     ls_comm_label(w->across, "deltas");
-    status = ls_all_to_all_start(w->across, x->deltas, x->came,
-                                 w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
-                                 &w->exchange.request, LS_HERE, error);
-    return lost_take(t, status, error);
+    int begun = ls_all_to_all_start(w->across, x->deltas, x->came,
+                                    w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
+                                    &w->exchange.request, LS_HERE, &why);
+    begun = lost_take(t, begun, &why);
+    return begun ? ls_error_copy(error, begun, &why) : status;
 }
 
 /* ---- sums come ------------------------------------------------------------------------------- */

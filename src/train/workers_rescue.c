@@ -594,7 +594,7 @@ int rescue_take(struct ls_trainer *t, struct ls_error *error)
 {
     t->workers->rescue.found = false;
     t->workers->stage = WORKERS_HAVE_DELTAS;
-    return exchange_begin(t, error);
+    return exchange_begin(t, LS_OK, error);
 }
 
 void rescue_remove(const struct ls_trainer *t)

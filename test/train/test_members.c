@@ -139,7 +139,7 @@ static void global_move(const struct ls_trainer *t, int i, int members)
 }
 
 WRAPPED(exchange_begin);
-int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
+int __wrap_exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
 {
     struct workers *w = t->workers;
     bool member[WORKERS_MAX];
@@ -158,7 +158,7 @@ int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
     memcpy(member, w->member, sizeof member);
     if (twin == AWAY_ADDS)
         memset(w->member, 1, sizeof w->member);
-    int status = __real_exchange_begin(t, error);
+    status = __real_exchange_begin(t, status, error);
     memcpy(w->member, member, sizeof member);
     return status;
 }

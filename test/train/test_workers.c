@@ -130,6 +130,49 @@ CASE(test_an_evaluation_changes_nothing)
         assert_string_equal(with.hash[i], without.hash[i]);
 }
 
+/* ---- one group alone ------------------------------------------------------------------------- */
+
+static _Thread_local int own_group;
+static int fails_behind = -1; /* so many steps the gradient of group 1 is not finite; -1: never */
+
+static void group_note(struct ls_trainer *t)
+{
+    own_group = t->workers->group;
+}
+
+WRAPPED(ls_state_norm);
+int __wrap_ls_state_norm(struct ls_state *state, double *norm, struct ls_error *error)
+{
+    int status = __real_ls_state_norm(state, norm, error);
+    if (own_group == 1 && state->step == fails_behind)
+        *norm = NAN;
+    return status;
+}
+
+/* The other groups wait for its deltas, and learn why there are none. */
+CASE(test_a_step_that_fails_in_one_group_fails_in_all)
+{
+    static const struct {
+        const char *keys;
+        int behind;
+    } cases[] = {{"", 1},
+                 {"async.delta=int8", 1},
+                 {"async.delay=1", 1},
+                 {"async.delay=1", 2},
+                 {"parallel.dp=2 parallel.zero=1 async.delay=1 async.delta=int8", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct workers_run run = {
+            .config =
+                workers_config(*state, "parallel.workers=2 comm.timeout_s=4 %s", cases[i].keys),
+            .made = group_note};
+        fails_behind = cases[i].behind;
+        int status = workers_run(&run);
+        fails_behind = -1;
+        if (status != LS_ENUMERIC || !strstr(run.error.text, "the gradient norm nan"))
+            fail_msg("%s: status %d: %s", cases[i].keys, status, run.error.text);
+    }
+}
+
 /* ---- going on -------------------------------------------------------------------------------- */
 
 CASE(test_a_run_goes_on_in_another_layout)

@@ -83,7 +83,7 @@ int __wrap_step_once(struct ls_trainer *t, struct ls_step_report *report, struct
 }
 
 WRAPPED(exchange_begin);
-int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
+int __wrap_exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
 {
     struct workers *w = t->workers;
     die_at(t, "begin");
@@ -93,7 +93,7 @@ int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
     }
     if (!strcmp(mode.what, "late"))
         exchange_deltas_drop(w);
-    return __real_exchange_begin(t, error);
+    return __real_exchange_begin(t, status, error);
 }
 
 WRAPPED(exchange_wait);
