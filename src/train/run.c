@@ -430,10 +430,10 @@ static int peak_given(struct ls_running *run, struct ls_error *error)
     int status = ls_peak_given(&t->peak_flops, error);
     if (!status && t->peak_flops == 0)
         events_peak_name(t);
-    status = ls_comm_agree(t->world, status, error);
+    status = ls_comm_agree(run->world, status, error);
     int64_t flops = (int64_t)t->peak_flops; /* it may be set for some ranks alone */
     if (!status)
-        status = ls_all_reduce_max(t->world, &flops, error);
+        status = ls_all_reduce_max(run->world, &flops, error);
     t->peak_flops = (double)flops;
     return status;
 }

@@ -15,8 +15,10 @@
 
 #include <lockstep/config/inputs.h>
 #include <lockstep/data/blend.h>
+#include <lockstep/train/peak.h>
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +173,30 @@ CASE(test_a_step_that_fails_in_one_group_fails_in_all)
         if (status != LS_ENUMERIC || !strstr(run.error.text, "the gradient norm nan"))
             fail_msg("%s: status %d: %s", cases[i].keys, status, run.error.text);
     }
+}
+
+static atomic_int asked_for_peak;
+static bool some_know; /* of the ranks the first one that asks */
+
+WRAPPED(ls_peak_given);
+int __wrap_ls_peak_given(double *flops, struct ls_error *error)
+{
+    int status = __real_ls_peak_given(flops, error);
+    if (some_know)
+        *flops = asked_for_peak++ ? 0 : 1e12;
+    return status;
+}
+
+/* An environment is that of a host. */
+CASE(test_a_rate_that_one_group_is_given_counts_for_all)
+{
+    struct workers_run run = {
+        .config = workers_config(*state, "parallel.workers=2 comm.timeout_s=4"), .whole = true};
+    some_know = true;
+    int status = workers_run(&run);
+    some_know = false;
+    if (status)
+        fail_msg("%s", run.error.text);
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
