@@ -31,7 +31,7 @@ static int file_open(struct run_trace *trace, struct ls_error *error)
     char path[LS_CONFIG_TEXT_BYTES + 64], directory[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(directory, sizeof directory, "%s/trace", trace->trainer->config.train.out);
     snprintf(path, sizeof path, "%s/trace/rank-%05d.json", trace->trainer->config.train.out,
-             ls_comm_rank(trace->trainer->world));
+             ls_comm_rank(trace->trainer->whole));
     int status = ls_directory_add(directory, NULL, error);
     return status ? status : ls_trace_file_open(&trace->file, path, &trace->trace, 1, error);
 }
@@ -70,6 +70,6 @@ void run_trace_close(struct run_trace *trace)
     uint64_t dropped = ls_trace_dropped(trace->trace);
     if (dropped)
         ls_log(trace->log, LS_LOG_WARNING, "%s/trace: rank %d: %llu events were dropped",
-               trace->trainer->config.train.out, ls_comm_rank(trace->trainer->world),
+               trace->trainer->config.train.out, ls_comm_rank(trace->trainer->whole),
                (unsigned long long)dropped);
 }

@@ -340,7 +340,7 @@ static int place_open(struct ls_trainer *t, struct ls_error *error)
 
 static int trace_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_trace_new(&t->trace, ls_comm_rank(t->world), "main",
+    int status = ls_trace_new(&t->trace, ls_comm_rank(t->whole), "main",
                               t->config.log.profile ? TRACE_OPS : TRACE_EVENTS, error);
     for (int g = 0; g < LS_GROUPS && !status; g++)
         status = t->groups[g] ? ls_comm_set_trace(t->groups[g], t->trace, error) : LS_OK;

@@ -422,6 +422,26 @@ static int count_phase(const json_t *root, const char *phase, const char *name)
     return count;
 }
 
+/* Groups of ranks train workers: each rank of the run has a trace, by its number in the run. */
+CASE_WITH(test_ranks_of_workers_have_traces_of_their_own, tokens_setup, scratch_teardown)
+{
+    enum { WORKERS = 2 };
+    struct ls_error error = {0};
+    struct ls_config config = config_of_words(
+        "model.layers=1 model.channels=16 model.heads=2 model.vocab=50 model.context=16 "
+        "batch.global=2 train.steps=2 log.trace=true parallel.threads=1 async.mode=diloco "
+        "async.workers=%d async.sync_every=2 parallel.workers=%d data.train=u16:%s/tokens.bin "
+        "train.out=%s/run",
+        WORKERS, WORKERS, (char *)*state, (char *)*state);
+    assert_ok(ls_world_run(WORKERS, run_body, &config, &error), error);
+    for (int rank = 0; rank < WORKERS; rank++) {
+        json_t *root = trace_of(&config, rank);
+        check_names(root, rank);
+        assert_int_equal(count_phase(root, "train", "step"), 2);
+        json_decref(root);
+    }
+}
+
 CASE_WITH(test_traces_of_layouts, tokens_setup, scratch_teardown)
 {
     enum { ROOM = 20000 };
