@@ -291,8 +291,10 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
  *     while !ls_run_ended: ls_run_step       a step, with all that follows it
  *     ls_run_close                           in each case, with what the last call returned
  *
- * A checkpoint that falls due stands when the step returns (checkpoint.async is not heard). Between
- * two steps the trainer may be evaluated, hashed and read. Collective, but for
+ * A checkpoint or snapshot that falls due stands when the step returns (checkpoint.async is not
+ * heard), but for a checkpoint that workers write from a snapshot. Between two steps the trainer
+ * may be evaluated, hashed and read, and its parameters and states written (ls_trainer_publish,
+ * ls_trainer_load): later hashes and checkpoints are of these. Collective, but for
  * ls_run_ended, _trainer and _folder, which are Local. */
 struct ls_running;
 /* config, world, log and hooks are borrowed until ls_run_close. After a failure *out is NULL. */

@@ -533,10 +533,10 @@ static int resume(struct ls_running *run, bool *resumed, struct ls_error *error)
     return ls_trainer_resume(run->trainer, resumed, error);
 }
 
-static int run_open(struct ls_running *run, bool beside, bool *resumed, struct ls_error *error)
+static int run_open(struct ls_running *run, bool *resumed, struct ls_error *error)
 {
     struct ls_config config = *run->config;
-    config.checkpoint.async = beside ? config.checkpoint.async : false;
+    config.checkpoint.async = run->beside ? config.checkpoint.async : false;
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
     if (!status && ls_comm_first_on_machine(run->world))
         run_folder_sweep_tiers(run->config, run->writer ? &run->events.log : NULL);
@@ -662,9 +662,9 @@ static struct ls_running *run_alloc(const struct ls_config *config, struct ls_co
     return run;
 }
 
-/* beside: checkpoint.async is heard. */
+/* alone: no caller changes the state between two steps. Nobody changes that of workers. */
 static int run_begin(const struct ls_config *config, struct ls_comm *world,
-                     const struct ls_log *log, const struct ls_run_hooks *hooks, bool beside,
+                     const struct ls_log *log, const struct ls_run_hooks *hooks, bool alone,
                      struct ls_running **out, struct ls_error *error)
 {
     struct ls_running *run = run_alloc(config, world, hooks);
@@ -676,8 +676,9 @@ static int run_begin(const struct ls_config *config, struct ls_comm *world,
         free(run);
         return status;
     }
+    run->beside = alone || config->async.mode != LS_CONFIG_SYNC;
     events_init(&run->events, log);
-    status = run_open(run, beside, &resumed, error);
+    status = run_open(run, &resumed, error);
     if (!status)
         status = resumed ? evaluation_make_up(run, error) : first_save(run, error);
     if (!status && ls_run_ended(run))
@@ -685,6 +686,7 @@ static int run_begin(const struct ls_config *config, struct ls_comm *world,
     if (status)
         return ls_run_close(run, status, error);
     run->first_step = ls_trainer_steps(run->trainer);
+    run->changes = run->trainer->changes;
     *out = run;
     return LS_OK;
 }
@@ -718,6 +720,7 @@ const char *ls_run_folder(const struct ls_running *run)
 int ls_run_step(struct ls_running *run, const struct ls_given_batch *batch,
                 struct ls_step_report *report, struct ls_error *error)
 {
+    run_changes_look(run);
     int status = step(run, batch, report, error);
     return status == LS_ESTOPPED ? wait_stopped(run, error) : status;
 }
@@ -727,6 +730,7 @@ int ls_run_save(struct ls_running *run, struct ls_error *error)
     if (!ls_trainer_meets(run->trainer))
         return ls_error_set(error, LS_EINVAL,
                             "workers save where they meet, and this is between two meetings");
+    run_changes_look(run);
     return run_save(run, true, error);
 }
 
@@ -736,11 +740,12 @@ static int close_save(struct ls_running *run, struct ls_error *error)
 {
     struct ls_step_report report;
     int status = LS_OK;
+    run_changes_look(run);
     while (!status && !ls_trainer_meets(run->trainer) && !ls_run_ended(run))
         status = step(run, NULL, &report, error);
     int64_t now = ls_trainer_steps(run->trainer);
     bool stands = run->trainer->state->saved_step == now || now == run->first_step;
-    return status || stands ? status : run_saves(run, true, true, true, error);
+    return status || (stands && !run->unsaved) ? status : run_saves(run, true, true, true, error);
 }
 
 int ls_run_close(struct ls_running *run, int status, struct ls_error *error)

@@ -37,6 +37,8 @@ struct ls_running {
     struct best_records best; /* of rank 0 */
     struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
     int64_t hashed_step;
+    int64_t changes; /* the trainer's, as this run last looked */
+    bool unsaved;    /* they made another state of one that a checkpoint has */
     double replay_s; /* that the step's replay took, 0: there was none */
     struct ls_run_token token;
     char snapshots_folder[PATH_MAX];
@@ -50,13 +52,17 @@ struct ls_running {
     int64_t first_step; /* that it goes on from */
     bool stop;          /* a signal asked for the end, or train.out was moved */
     bool writer;        /* rank 0 */
-    bool moved;         /* train.out was, while the run wrote to it */
+    bool beside; /* files may be written while steps go on: nobody changes the state in between */
+    bool moved;  /* train.out was, while the run wrote to it */
 };
 
 /* Collective. Every rank's train.out is that of rank 0. */
 int run_out_follow(struct ls_running *run, struct ls_error *error);
 /* Local, on rank 0. What became of copies in the second place goes to the records. */
 int run_copies_tell(struct ls_running *run, struct ls_error *error);
+/* Local. Parameters that the caller changed between two steps make another state, which is neither
+ * hashed nor saved. */
+void run_changes_look(struct ls_running *run);
 /* Collective. The checkpoint of the state as it is. last: there is no later occasion. */
 int run_save(struct ls_running *run, bool last, struct ls_error *error);
 /* Collective, after each step and its record: snapshots and checkpoints that are under way get

@@ -37,6 +37,15 @@ static int save_failed(struct ls_running *run, int64_t of, bool last, int status
     return LS_OK;
 }
 
+void run_changes_look(struct ls_running *run)
+{
+    if (run->changes == run->trainer->changes)
+        return;
+    run->changes = run->trainer->changes;
+    run->hashed_step = -1;
+    run->unsaved = true;
+}
+
 /* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
 static int save_here(struct ls_running *run, bool *moved, struct ls_error *error)
 {
@@ -79,6 +88,7 @@ static int saved(struct ls_running *run, int64_t step, double save_s, bool besid
 {
     int local = LS_OK;
     snapshots_outdated(&run->snapshots);
+    run->unsaved = run->unsaved && step != ls_trainer_steps(run->trainer);
     if (run->writer) {
         local = records_judge(&run->records,
                               events_saved(&run->events, step, save_s, beside, error), error);
@@ -183,6 +193,25 @@ static int snapshot(struct ls_running *run, bool late, struct ls_error *error)
     return run_save(run, false, error);
 }
 
+/* Collective. All of it is written when the step returns: then the caller may change the state. */
+static int saves_wait(struct ls_running *run, bool saves, bool last, struct ls_error *error)
+{
+    double start_s = ls_now_s();
+    run->snapshot_s = 0;
+    if (saves)
+        return run_save(run, last, error);
+    if (!run->snapshots.trainer || last)
+        return LS_OK;
+    run_trace_begin(&run->trace, "snapshot");
+    int status = snapshot_take(run, error);
+    int named = status ? LS_OK : snapshots_name(&run->snapshots, error);
+    if (named == LS_ENUMERIC)
+        snapshots_void(&run->snapshots, run->world);
+    run->snapshot_s = ls_now_s() - start_s;
+    run_trace_end(&run->trace);
+    return status ? status : named;
+}
+
 /* Collective. A state is kept only if the data that it came of are still those that were opened. */
 static int data_look(struct ls_running *run, struct ls_error *error)
 {
@@ -199,8 +228,8 @@ int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct l
     int looked = saves || run->owed || run->snapshot_due ? data_look(run, error) : LS_OK;
     if (looked)
         return looked;
-    if (!snapshots->trainer)
-        return saves ? run_save(run, last, error) : LS_OK;
+    if (!snapshots->trainer || !run->beside)
+        return saves_wait(run, saves, last, error);
     bool stores = snapshots->newest && snapshots->stores;
     double start_s = ls_now_s();
     run_trace_begin(&run->trace, "snapshot");

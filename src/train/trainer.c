@@ -263,9 +263,19 @@ static int source_open(struct ls_trainer *t, struct ls_model_source **source,
     return source_read(t, t->config.model_keys.from, "model.from", source, error);
 }
 
+/* What was known of the state as it was is not known of it now. */
+static void changes_count(struct ls_trainer *t)
+{
+    t->changes++;
+    t->held_step = 0;
+    if (t->workers)
+        workers_changed(t->workers);
+}
+
 int ls_trainer_publish(struct ls_trainer *t, struct ls_error *error)
 {
     int status = LS_OK;
+    changes_count(t);
     ls_rollout_forget(t->rollout);
     for (int u = 0; u < t->unit_count && !status; u++) {
         status = ls_state_publish(&t->units[u], error);
@@ -285,6 +295,7 @@ void ls_trainer_lend(struct ls_trainer *t, struct ls_arena *kept)
 static int parameters_fill(struct ls_trainer *t, struct ls_model_source *source, int status,
                            struct ls_error *error)
 {
+    changes_count(t); /* also where it fails on the way */
     for (int i = 0; i < t->params.count && !status; i++)
         for (int u = 0; u < t->unit_count && !status; u++) {
             struct ls_state *unit = &t->units[u];

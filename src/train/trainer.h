@@ -177,6 +177,7 @@ struct ls_trainer {
                                      * written beside steps; 0 on all ranks: they wait for it */
     int64_t held_step;              /* the last that was replayed; 0: none was */
     struct ls_digest held;          /* of what this rank held after it */
+    int64_t changes; /* how often a caller wrote parameters or states (ls_trainer_publish) */
 };
 
 /* Units of state that a rank holds: one, or one for each worker that it computes and the outer one;

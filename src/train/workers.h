@@ -51,6 +51,8 @@ int64_t workers_joined(const struct workers *workers);
  * RUN/checkpoints has the global ones, RUN/workers/%04d/checkpoints a worker's; a checkpoint is
  * complete with the former, which are written last. */
 int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error);
+/* Local. What was hashed is no longer the state. */
+void workers_changed(struct workers *workers);
 int workers_save(struct ls_trainer *t, struct ls_error *error);
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
 /* Local, of the first rank of a machine. The folders of workers' snapshots in that of the run's,

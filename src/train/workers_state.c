@@ -83,6 +83,11 @@ int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error
     return workers_agree(t, status, error);
 }
 
+void workers_changed(struct workers *w)
+{
+    w->hashed_step = -1;
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* The unit's configuration until the next call: its files lie in the folder of that worker of run;

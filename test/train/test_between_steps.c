@@ -1,0 +1,181 @@
+/* What a caller of ls_run_open changes between two steps: later hashes, checkpoints and the end of
+ * the run are of the new state, no rank is blamed for it, and what fell due before is of the old
+ * one. */
+#include "../support/config_words.h"
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "../support/suite.h"
+#include "tokens.h"
+#include "train/run_private.h"
+
+#include <lockstep/train.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEP = 2, STEPS = 3 };
+
+/* The first element of each parameter, wherever this rank has it. */
+static int change(struct ls_trainer *t, bool tells, struct ls_error *error)
+{
+    const struct ls_params *params = ls_trainer_params(t);
+    struct ls_dtensor tensor;
+    int status = LS_OK;
+    for (int i = 0; i < params->count && !status; i++) {
+        status = ls_trainer_dtensor(t, i, LS_TENSOR_PARAMETER, &tensor, error);
+        if (!status && tensor.local_count > 0)
+            *(float *)tensor.data += 1;
+    }
+    return status || !tells ? status : ls_trainer_publish(t, error);
+}
+
+/* A run that is changed behind its step STEP, and then saved, closed, or goes on. */
+struct job {
+    struct ls_config config;
+    bool saves, closes, silent;
+    char before[33], after[33], resumed[33];
+    bool stood; /* a checkpoint or snapshot of the step, when that returned */
+};
+
+static int hash_take(struct ls_trainer *t, char text[33], struct ls_error *error)
+{
+    struct ls_digest digest;
+    char hash[33];
+    int status = ls_trainer_hash(t, &digest, error);
+    ls_digest_hex(&digest, hash);
+    if (!status && ls_comm_rank(t->whole) == 0)
+        memcpy(text, hash, sizeof hash);
+    return status;
+}
+
+/* The newest checkpoint of the run on the disk, or in memory if it has snapshots. */
+static bool stands(const struct ls_config *config)
+{
+    char folder[PATH_MAX];
+    int64_t *steps = NULL, count = 0;
+    bool memory = config->train.save_every == 0 && ls_run_has_snapshot(config, folder);
+    int status = ls_checkpoint_steps(memory ? folder : config->train.out, &steps, &count, NULL);
+    bool newest = !status && count > 0 && steps[0] == STEP;
+    free(steps);
+    return newest;
+}
+
+static int changed_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_running *run;
+    struct ls_step_report report;
+    int status = ls_run_open(&job->config, world, NULL, NULL, &run, error);
+    for (int i = 0; i < STEP && !status; i++)
+        status = ls_run_step(run, NULL, &report, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->stood = stands(&job->config);
+    struct ls_trainer *t = status ? NULL : ls_run_trainer(run);
+    if (!status)
+        status = hash_take(t, job->before, error);
+    if (!status)
+        status = change(t, !job->silent, error);
+    if (!status)
+        status = hash_take(t, job->after, error);
+    if (!status && job->saves)
+        status = ls_run_save(run, error);
+    while (!status && !job->closes && !ls_run_ended(run))
+        status = ls_run_step(run, NULL, &report, error);
+    /* One that is saved ends as a run that is killed. */
+    return ls_run_close(run, status || !job->saves ? status : LS_ENUMERIC, error);
+}
+
+static int resumed_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_running *run;
+    int status = ls_run_open(&job->config, world, NULL, NULL, &run, error);
+    if (!status)
+        status = hash_take(ls_run_trainer(run), job->resumed, error);
+    return ls_run_close(run, status, error);
+}
+
+static struct job job_of(void **state, const char *words)
+{
+    static int number;
+    return (struct job){
+        .config = config_of_words(
+            "model.vocab=50 model.vocab_multiple=16 model.layers=1 model.channels=16 model.heads=2 "
+            "model.context=16 data.train=u16:%s/tokens.bin data.sequence=16 batch.global=2 "
+            "parallel.threads=1 log.tensorboard=false train.steps=%d train.resume=auto "
+            "numerics.arithmetic=fma train.out=%s/run%d snapshot.folder=%s %s",
+            (char *)*state, STEPS, (char *)*state, ++number, (char *)*state, words)};
+}
+
+typedef int rank_body(struct ls_comm *world, void *user, struct ls_error *error);
+
+static int job_run(struct job *job, rank_body *body, struct ls_error *error)
+{
+    *error = (struct ls_error){0};
+    return ls_world_run((int)ls_config_ranks(&job->config), body, job, error);
+}
+
+static void expect_new_state(struct job *job)
+{
+    struct ls_error error;
+    assert_ok(job_run(job, resumed_body, &error), error);
+    assert_string_not_equal(job->before, job->after);
+    assert_string_equal(job->after, job->resumed);
+}
+
+/* The step's own checkpoint has its hash; the new one is of the new state. */
+CASE(test_what_is_saved_is_the_new_state)
+{
+    struct ls_error error;
+    struct job job = job_of(state, check_all() ? "train.save_every=2 parallel.dp=2 parallel.zero=1"
+                                               : "train.save_every=2");
+    job.saves = job.closes = true;
+    assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
+    assert_true(job.stood);
+    expect_new_state(&job);
+}
+
+CASE(test_the_end_saves_the_new_state)
+{
+    struct ls_error error;
+    struct job job = job_of(state, "train.save_every=2");
+    job.closes = true;
+    assert_ok(job_run(&job, changed_body, &error), error);
+    expect_new_state(&job);
+}
+
+/* Checkpoints that are due with snapshots, and snapshots, whose copies are made before the caller
+ * writes. */
+CASE(test_what_is_due_stands_before)
+{
+    static const char *const words[] = {"snapshot.every=2 train.save_every=0",
+                                        "snapshot.every=1 train.save_every=2"};
+    for (size_t i = check_all() ? 0 : 1; i < sizeof words / sizeof *words; i++) {
+        struct ls_error error;
+        struct job job = job_of(state, words[i]);
+        job.closes = true;
+        assert_ok(job_run(&job, changed_body, &error), error);
+        assert_true(job.stood);
+    }
+}
+
+/* A change that is told is no fault of memory. Its twin, which is not told, is. */
+CASE(test_no_rank_is_blamed)
+{
+    struct ls_error error;
+    struct job job = job_of(state, "check.replay=1 parallel.dp=2");
+    assert_ok(job_run(&job, changed_body, &error), error);
+    if (!check_all())
+        return;
+    job = job_of(state, "check.replay=1 parallel.dp=2");
+    job.silent = true;
+    assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
+    assert_non_null(strstr(error.text, "changed between steps 2 and 3"));
+}
+
+int main(void)
+{
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
+    return suite_run(tokens_setup, scratch_teardown);
+}
