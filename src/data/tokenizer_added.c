@@ -189,7 +189,7 @@ void data_json_settings_tokens(struct data_json *j, struct data_settings setting
     struct adding a = {&of_settings, vocab, json_object(), (int64_t)json_object_size(vocab)};
     for (int64_t i = 0; i < added->count; i++) {
         json_object_set_new(a.known, added->tokens[i].content, json_integer((json_int_t)i));
-        a.next = ls_max(a.next, (int64_t)added->tokens[i].id + 1);
+        a.next += !json_object_get(vocab, added->tokens[i].content);
     }
     if (settings.root && !j->status) {
         decoder_add(&a, json_object_get(settings.root, "added_tokens_decoder"));

@@ -257,16 +257,29 @@ static void model_unsupported(struct data_json *j, const json_t *model)
         data_json_refuse(j, "model", "a \"dropout\" above 0");
 }
 
+/* Whether each byte has a symbol, so that nothing is unknown. */
+static bool bytes_complete(const struct data_bpe *bpe)
+{
+    bool complete = true;
+    for (int byte = 0; byte < 256; byte++)
+        complete &= bpe->byte_id[byte] >= 0;
+    return complete;
+}
+
 static void unknown_read(struct data_json *j, const json_t *unknown, const json_t *vocab)
 {
     const char *text = json_string_value(unknown);
     const json_t *id = text ? json_object_get(vocab, text) : NULL;
-    if (!unknown || json_is_null(unknown))
-        return;
-    if (!id)
-        data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab", text ? text : "");
-    else
-        j->tokenizer->bpe.unknown = (int32_t)json_integer_value(id);
+    struct data_bpe *bpe = &j->tokenizer->bpe;
+    if (!j->status && unknown && !json_is_null(unknown)) {
+        if (id)
+            bpe->unknown = (int32_t)json_integer_value(id);
+        else if (!text || !bytes_complete(bpe))
+            data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab",
+                            text ? text : "");
+    }
+    /* The spaces around a character that is left out come together. */
+    bpe->words_part = bpe->words_part && (bpe->unknown >= 0 || bytes_complete(bpe));
 }
 
 static void model_read(struct data_json *j)
@@ -302,11 +315,13 @@ static void model_read(struct data_json *j)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* An added token that the model has too has the same id there. */
+/* An added token that the model has too has the same id there. To the others tokenizers gives the
+ * ids behind the model's, in their order, whatever the file says. */
 static void added_check(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
     const json_t *vocab = json_object_get(json_object_get(j->root, "model"), "vocab");
+    int64_t next = (int64_t)json_object_size(vocab);
     t->vocabulary = t->bpe.vocabulary;
     for (int64_t i = 0; i < t->added.count && !j->status; i++) {
         const struct data_added_token *token = &t->added.tokens[i];
@@ -317,6 +332,13 @@ static void added_check(struct data_json *j)
         if (id ? json_integer_value(id) != token->id : other.count > 0)
             data_json_wrong(j, "added_tokens", "\"%.80s\" has id %d, but not so in model.vocab",
                             token->content, token->id);
+        else if (!id && token->id != next)
+            data_json_wrong(j, "added_tokens",
+                            "\"%.80s\" has id %d, but tokenizers reads it as %lld, the next one "
+                            "behind model.vocab and the added tokens before it: expected a file "
+                            "that save_pretrained of transformers wrote",
+                            token->content, token->id, (long long)next);
+        next += !id;
         t->vocabulary = ls_max(t->vocabulary, (int64_t)token->id + 1);
     }
 }

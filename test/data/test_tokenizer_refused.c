@@ -110,10 +110,13 @@ CASE(test_what_is_wrong)
         {"llama3", "\"content\":\"<|eot_id|>\"", "\"content\":\"\"", "expected 1 to 4096"},
         {"llama3", "\"content\":\"<|eot_id|>\"", "\"content\":\"<|end_of_text|>\"",
          "ids and texts are unique"},
+        {"llama3", "\"id\":563", "\"id\":600",
+         "\"<|eot_id|>\" has id 600, but tokenizers reads it as 563"},
         {"llama3", "\"special\":true", "\"special\":1", "\"special\": expected true or false"},
         {"gemma", "\"<0x41>\":", "\"<0x4>\":", "byte 65 has no token \"<0x41>\""},
-        {"llama2", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"<none>\"",
+        {"always", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"<none>\"",
          "model.unk_token: \"<none>\" is not in model.vocab"},
+        {"llama2", "\"unk_token\":\"<unk>\"", "\"unk_token\":3", "model.unk_token: \"\" is not"},
         {"llama2", "\"ids\":[1]", "\"ids\":[100000]", "expected ids of the vocabulary"},
         {"llama2", "\"prepend\":\"▁\"", "\"prepend\":1", "\"prepend\": expected a string"},
         {"llama2", "{\"String\":\" \"}", "{\"String\":\"\"}", "\"pattern\": expected"},
@@ -173,6 +176,56 @@ CASE(test_hostile_nests)
     assert_text_contains(error.text, "a sequence in so many sequences");
     free(file);
     free(text);
+}
+
+/* The unknown token need not be there if no character needs it. */
+CASE(test_an_unknown_token_that_nothing_needs)
+{
+    static const char *const cases[][3] = {
+        {"llama3", "\"unk_token\":null", "\"unk_token\":\"<none>\""},
+        {"llama2", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"\""},
+    };
+    for (int i = 0; i < 2; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        char *text = edited(cases[i][0], cases[i][1], cases[i][2]);
+        assert_ok(make(text, NULL, &tokenizer, &error), error);
+        ls_tokenizer_free(tokenizer);
+        free(text);
+    }
+}
+
+/* Characters without a token are left out before pairs are merged, so the spaces around them come
+ * together. */
+CASE(test_spaces_around_what_is_left_out)
+{
+#define STEP                                                                                       \
+    "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\","                                         \
+    "\"prepend_scheme\":\"never\",\"split\":false}"
+#define VOCAB           "\"vocab\":{\"\\u2581\":0,\"\\u2581\\u2581\":1,\"x\":2}"
+#define MERGES          "\"merges\":[\"\\u2581 \\u2581\"]"
+#define STEPS           "\"pre_tokenizer\":" STEP ",\"decoder\":" STEP
+#define SPACES(unknown) "{\"model\":{\"type\":\"BPE\"," unknown VOCAB "," MERGES "}," STEPS "}"
+    static const struct {
+        const char *file;
+        int64_t count;
+        int32_t ids[3];
+    } cases[] = {{SPACES(""), 1, {1}}, {SPACES("\"unk_token\":\"x\","), 3, {0, 2, 0}}};
+    for (int i = 0; i < 2; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        struct ls_encoder *encoder;
+        struct ls_token_list ids = {0};
+        assert_ok(make(cases[i].file, NULL, &tokenizer, &error), error);
+        assert_int_equal(tokenizer->may_cut, i);
+        assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+        assert_ok(ls_encode(encoder, " ? ", 3, &ids, &error), error);
+        assert_int_equal(ids.count, cases[i].count);
+        assert_memory_equal(ids.ids, cases[i].ids, (size_t)ids.count * sizeof *ids.ids);
+        ls_token_list_release(&ids);
+        ls_encoder_free(encoder);
+        ls_tokenizer_free(tokenizer);
+    }
 }
 
 /* A chain of replacements that makes 10^12 bytes of one. */

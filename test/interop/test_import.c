@@ -687,11 +687,8 @@ CASE_WITH(test_tied_head_is_there_alone, scratch_setup, scratch_teardown)
  * Its other tokens the model must have. */
 CASE_WITH(test_model_lacks_added_tokens, scratch_setup, scratch_teardown)
 {
-    static const char tokenizer[] =
-        "{\"added_tokens\":[{\"id\":%d,\"content\":\"<pad>\",\"special\":true}],"
-        "\"decoder\":{\"type\":\"Fuse\"},"
-        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":%d},\"merges\":[]}}";
-    char folder[4096], text[600];
+    enum { TEXT_BYTES = 1 << 16 };
+    char folder[4096], *text = malloc(TEXT_BYTES);
     struct ls_error error = {0};
     struct ls_config config;
     snprintf(folder, sizeof folder, "%s",
@@ -699,15 +696,24 @@ CASE_WITH(test_model_lacks_added_tokens, scratch_setup, scratch_teardown)
     json_t *description = json_load_file(scratch_path(folder, "config.json"), 0, NULL);
     int rows = (int)json_integer_value(json_object_get(description, "vocab_size"));
     json_decref(description);
-    for (int more = 0; more < 2; more++) { /* the last token of the vocabulary is b */
-        snprintf(text, sizeof text, tokenizer, rows + more, rows - 1 + more);
-        scratch_write(scratch_path(folder, "tokenizer.json"), text, strlen(text));
+    for (int more = 0; more < 2; more++) { /* tokens of the model that have no row */
+        size_t at = (size_t)sprintf(
+            text, "{\"added_tokens\":[{\"id\":%d,\"content\":\"<pad>\",\"special\":true}],",
+            rows + more);
+        at += (size_t)sprintf(text + at,
+                              "\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\","
+                              "\"merges\":[],\"vocab\":{\"a\":0");
+        for (int id = 1; id < rows + more; id++)
+            at += (size_t)snprintf(text + at, TEXT_BYTES - at, ",\"b%d\":%d", id, id);
+        at += (size_t)snprintf(text + at, TEXT_BYTES - at, "}}}");
+        scratch_write(scratch_path(folder, "tokenizer.json"), text, at);
         int status = ls_finished_configure(folder, LS_TO_GENERATE, NULL, 0, &config, &error);
         assert_int_equal(status, more ? LS_ECONFIG : LS_OK);
         if (!more)
             assert_true(config.data.tokenizer[0] && config.model.vocab == rows);
     }
     assert_non_null(strstr(error.text, "expected at least the tokenizer's"));
+    free(text);
 }
 
 /* What is no model says what it is, also to who would generate with it. */
