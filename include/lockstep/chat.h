@@ -86,6 +86,9 @@ int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *er
 int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t bytes,
                    bool generation_prompt, struct ls_chat_text *text, struct ls_error *error);
 
+/* The members of a conversation whose values its texts may have; NULL behind them. */
+extern const char *const ls_chat_members[];
+
 /* *text becomes what a conversation teaches: texts in which what the assistant says counts.
  *
  * Messages behind the last answer are left out. If the template has {% generation %}, that is one

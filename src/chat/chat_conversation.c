@@ -7,6 +7,9 @@
 
 enum { RUN_MEMORY_BYTES_MAX = 256 << 20 };
 
+const char *const ls_chat_members[] = {
+    "messages", "prompt", "completion", "tools", "documents", "chat_template_kwargs", NULL};
+
 void chat_conversation_release(struct chat_conversation *c)
 {
     chat_arena_release(&c->arena);

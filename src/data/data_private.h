@@ -240,8 +240,8 @@ int data_record_chat(char *line, size_t length, const struct ls_chat *chat, stru
                      struct data_spans *spans, struct ls_error *error);
 
 /* *weight = the number under key of an object's line, 1 if there is none. LS_EDATA if it is none,
- * or not finite as a float32. Before the record is read, since it changes the line less. */
-int data_record_weight(char *line, size_t length, const char *key, float *weight,
+ * or not finite as a float32. */
+int data_record_weight(const char *line, size_t length, const char *key, float *weight,
                        struct ls_error *error);
 
 enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 
 /* ---- what both read ------------------------------------------------------------------------- */
 
@@ -16,6 +17,14 @@
 static int escape_at(const char *p, const char *end)
 {
     return end - p < 6 || p[0] != '\\' || p[1] != 'u' ? -1 : data_hex_at(p + 2, 4);
+}
+
+/* Whether a colon follows, so that the string that ends here is a key. */
+static bool colon_at(const char *p, const char *end)
+{
+    while (p < end && *p && strchr(" \t\r\n", *p))
+        p++;
+    return p < end && *p == ':';
 }
 
 /* Behind the string that begins at p; half a surrogate pair becomes U+FFFD. */
@@ -40,10 +49,8 @@ static char *soften_string(char *p, char *end)
     }
     if (p >= end)
         return end;
-    char *after = ++p;
-    while (after < end && strchr(" \t\r\n", *after) && *after)
-        after++;
-    for (char *q = begin; after < end && *after == ':' && q < p; q += *q == '\\' ? 2 : 1)
+    const bool key = colon_at(++p, end);
+    for (char *q = begin; key && q < p; q += *q == '\\' ? 2 : 1)
         if (escape_at(q, p) == 0)
             memcpy(q, "\\ufffd", 6);
     return p;
@@ -80,21 +87,38 @@ static size_t number_at(const char *p, const char *end)
     return (size_t)(at - p);
 }
 
-/* numbers: they too; they are of no use to a text, and some to a conversation. */
-static void soften(char *p, char *end, bool numbers)
+/* Whether the key, with its quotes, is one of the list; one with escapes may be. */
+static bool key_among(const char *key, const char *end, const char *const *list)
 {
+    const size_t bytes = (size_t)(end - key) - 2;
+    bool among = memchr(key, '\\', bytes + 2) != NULL;
+    for (; *list; list++)
+        among |= strlen(*list) == bytes && !memcmp(key + 1, *list, bytes);
+    return among;
+}
+
+/* Numbers too, which are of no use to a text, but for those within these members of the record:
+ * NULL ends the list. */
+static void soften(char *p, char *end, const char *const *kept)
+{
+    int64_t depth = 0;
+    bool keeps = false;
     while (p < end) {
-        size_t number = *p == '"' || !numbers ? 0 : number_at(p, end);
+        size_t number = *p == '"' || keeps ? 0 : number_at(p, end);
         if (*p == '"') {
+            const char *begin = p;
             p = soften_string(p, end);
+            if (depth == 1 && colon_at(p, end))
+                keeps = key_among(begin, p, kept);
         } else if (number > 0) {
             *p = '0';
             memset(p + 1, ' ', number - 1);
             p += number;
-        } else if (*p == '-' && numbers) { /* no number: nothing that follows may become one */
+        } else if (*p == '-' && !keeps) { /* no number: nothing that follows may become one */
             while (p < end && *p && !strchr(" \t\r\n,:[]{}\"", *p))
                 p++;
         } else {
+            depth += (*p == '{' || *p == '[') - (*p == '}' || *p == ']');
             p++;
         }
     }
@@ -147,11 +171,12 @@ static int find_text(json_t *record, const char *key, const char *hint, const ch
     return LS_OK;
 }
 
-/* What stands in a line, to be released; numbers: as of soften(). */
-static int load(char *line, size_t length, bool numbers, json_t **record, struct ls_error *error)
+/* What stands in a line, to be released; kept: as of soften(). */
+static int load(char *line, size_t length, const char *const *kept, json_t **record,
+                struct ls_error *error)
 {
     json_error_t where;
-    soften(line, line + length, numbers);
+    soften(line, line + length, kept);
     *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     /* Where jansson has no memory to begin with, it says nothing at all. */
     if (!*record && (!*where.text || json_error_code(&where) == json_error_out_of_memory))
@@ -165,7 +190,8 @@ static int load(char *line, size_t length, bool numbers, json_t **record, struct
 /* The object of a line, to be released. */
 static int parse(char *line, size_t length, json_t **record, struct ls_error *error)
 {
-    int status = load(line, length, true, record, error);
+    static const char *const none[] = {NULL};
+    int status = load(line, length, none, record, error);
     if (status || json_is_object(*record))
         return status;
     const char *type = type_name(*record);
@@ -207,11 +233,17 @@ int data_record_any(char *line, size_t length, const char *key, struct ls_text *
     return status;
 }
 
-int data_record_weight(char *line, size_t length, const char *key, float *weight,
+int data_record_weight(const char *line, size_t length, const char *key, float *weight,
                        struct ls_error *error)
 {
-    json_t *record;
-    int status = load(line, length, false, &record, error);
+    json_t *record = NULL;
+    char *copy = malloc(length + 1);
+    int status = copy ? LS_OK : ls_no_memory(error, "for a record");
+    if (!status) {
+        memcpy(copy, line, length);
+        status = load(copy, length, (const char *const[]){key, NULL}, &record, error);
+    }
+    free(copy);
     const json_t *value = json_object_get(record, key);
     *weight = 1;
     if (value && !json_is_number(value))
@@ -265,7 +297,7 @@ int data_record_chat(char *line, size_t length, const struct ls_chat *chat, stru
 {
     struct ls_chat_text text = {0};
     spans->count = 0;
-    soften(line, line + length, false);
+    soften(line, line + length, ls_chat_members);
     int status = ls_chat_examples(chat, line, length, &text, error);
     if (!status)
         status = data_text_put(out, text.bytes, text.count, error);

@@ -251,4 +251,52 @@ CASE(test_reasons)
     expect_refused("{\"text\": \"\x1b\"}", "control character");
 }
 
+/* Numbers that only Python reads may stand beside what a record is asked for. */
+CASE(test_numbers_beside_a_weight)
+{
+    static const struct {
+        const char *record;
+        float weight;
+    } cases[] = {
+        {"{\"n\": NaN, \"w\": 2.5, \"m\": [-Infinity, {\"w\": 1e999}]}", 2.5f},
+        {"{\"w\": -3, \"id\": 123456789012345678901234567890}", -3},
+        {"{\"n\": {\"w\": 4}, \"\\u0077\": 5}", 5},
+        {"{\"n\": NaN}", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        float weight = 0;
+        const char *record = cases[i].record;
+        assert_ok(data_record_weight(record, strlen(record), "w", &weight, &error), error);
+        assert_true(weight == cases[i].weight);
+    }
+    struct ls_error error = {0};
+    float weight;
+    static const char nan_record[] = "{\"n\": 1, \"w\": NaN}";
+    assert_int_equal(data_record_weight(nan_record, sizeof nan_record - 1, "w", &weight, &error),
+                     LS_EDATA);
+}
+
+CASE(test_numbers_beside_messages)
+{
+    static const char form[] = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+                               "{% if add_generation_prompt %}a:{% endif %}";
+    char record[] = "{\"score\": NaN, \"messages\": [{\"role\": \"user\", \"content\": 7}, "
+                    "{\"role\": \"assistant\", \"content\": [-0.5]}], \"n\": [1e999, -Infinity]}";
+    char inside[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": NaN}]}";
+    struct ls_error error = {0};
+    struct ls_chat *chat;
+    struct ls_text text = {0};
+    struct data_spans spans = {0};
+    assert_ok(ls_chat_new("form", form, sizeof form - 1, NULL, &chat, &error), error);
+    assert_ok(data_record_chat(record, sizeof record - 1, chat, &text, &spans, &error), error);
+    assert_int_equal(text.count, strlen("u:7;a:[-0.5];"));
+    assert_memory_equal(text.bytes, "u:7;a:[-0.5];", text.count);
+    assert_int_equal(data_record_chat(inside, sizeof inside - 1, chat, &text, &spans, &error),
+                     LS_EDATA);
+    ls_text_release(&text);
+    free(spans.list);
+    ls_chat_free(chat);
+}
+
 SUITE_MAIN(NULL, NULL)
