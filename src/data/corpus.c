@@ -408,6 +408,10 @@ static int read_record(struct data_corpus *corpus, char *line, size_t length, st
         return data_record_chat(line, length, config->chat, out, &corpus->found.spans, error);
     if (config->records == LS_RECORDS_PAIRS)
         return data_record_pair(line, length, out, &corpus->found.spans, error);
+    if (config->lines_alone) /* most are plain, which is soon seen */
+        return data_record_plain(line, length, config->json_key, out)
+                   ? LS_OK
+                   : data_record_check(line, length, error);
     return data_record_text(line, length, config->json_key, out, error);
 }
 

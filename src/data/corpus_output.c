@@ -33,7 +33,8 @@ int data_reading_open(struct data_reading *reading, struct data_corpus **out,
                                                   config->json_key ? config->json_key : "text",
                                               .bad = config->skip_bad ? note_bad : NULL,
                                               .user = reading,
-                                              .keep_lines = reading->keep_lines};
+                                              .keep_lines = reading->keep_lines,
+                                              .lines_alone = reading->lines_alone};
     *out = NULL;
     if (config->inputs_count < 1)
         return ls_error_set(error, LS_EINVAL, "no input; name files or folders");

@@ -68,7 +68,8 @@ int ls_corpus_split(const struct ls_corpus_config *config, const struct ls_share
                     int64_t *documents, struct ls_corpus_report *report, struct ls_error *error)
 {
     struct splitting s = {.report = report, .shares = *shares};
-    struct data_reading reading = {config, &report->skipped, true};
+    struct data_reading reading = {
+        .config = config, .skipped = &report->skipped, .keep_lines = true, .lines_alone = true};
     struct data_corpus *corpus;
     *report = (struct ls_corpus_report){0};
     int status = data_reading_open(&reading, &corpus, error);

@@ -239,6 +239,9 @@ int data_record_pair(char *line, size_t length, struct ls_text *out, struct data
 int data_record_chat(char *line, size_t length, const struct ls_chat *chat, struct ls_text *out,
                      struct data_spans *spans, struct ls_error *error);
 
+/* LS_EDATA unless the line is an object. */
+int data_record_check(char *line, size_t length, struct ls_error *error);
+
 /* *weight = the number under key of an object's line, 1 if there is none. LS_EDATA if it is none,
  * or not finite as a float32. */
 int data_record_weight(const char *line, size_t length, const char *key, float *weight,
@@ -258,6 +261,7 @@ struct data_corpus_config {
     int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);
     void *user;
     bool keep_lines;        /* of what was found */
+    bool lines_alone;       /* an object of JSONL is a document also without a text */
     const char *weight_key; /* of a record's weight; NULL: none is read */
 };
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
@@ -268,6 +272,7 @@ struct data_reading {
     const struct ls_corpus_config *config;
     int64_t *skipped; /* bad records are counted there */
     bool keep_lines;  /* of JSONL, for an output of documents */
+    bool lines_alone; /* which nobody asks for the text */
 };
 int data_reading_open(struct data_reading *reading, struct data_corpus **out,
                       struct ls_error *error);

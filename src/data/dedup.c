@@ -197,7 +197,8 @@ int ls_corpus_dedup(const struct ls_corpus_config *config, const struct ls_dedup
                     struct ls_dedup_report *report, struct ls_error *error)
 {
     struct dedup dedup = {.report = report};
-    struct data_reading reading = {config, &report->corpus.skipped, true};
+    struct data_reading reading = {
+        .config = config, .skipped = &report->corpus.skipped, .keep_lines = true};
     char job[128];
     *report = (struct ls_dedup_report){0};
     int status = data_reading_open(&reading, &dedup.corpus, error);

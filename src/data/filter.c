@@ -257,7 +257,8 @@ int ls_corpus_filter(const struct ls_corpus_config *config, const struct ls_filt
                      const char *list, struct ls_filter_report *report, struct ls_error *error)
 {
     struct filtering f = {.filter = filter, .report = report};
-    struct data_reading reading = {config, &report->corpus.skipped, true};
+    struct data_reading reading = {
+        .config = config, .skipped = &report->corpus.skipped, .keep_lines = true};
     char job[FILTER_RULES * 80];
     *report = (struct ls_filter_report){0};
     int status = data_reading_open(&reading, &f.corpus, error);

@@ -233,6 +233,14 @@ int data_record_any(char *line, size_t length, const char *key, struct ls_text *
     return status;
 }
 
+int data_record_check(char *line, size_t length, struct ls_error *error)
+{
+    json_t *record;
+    int status = parse(line, length, &record, error);
+    json_decref(record);
+    return status;
+}
+
 int data_record_weight(const char *line, size_t length, const char *key, float *weight,
                        struct ls_error *error)
 {

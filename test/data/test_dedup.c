@@ -562,8 +562,9 @@ CASE_WITH(test_split_is_a_loop_over_lines, support_setup, support_teardown)
         parts[j] = fopen(support_path(name), "w");
     }
     for (int i = 0; i < 1000; i++) {
-        fprintf(in, "{\"id\": %d, \"text\": \"t\"}\n", i);
-        fprintf(parts[ls_shares_next(&reference)], "{\"id\": %d, \"text\": \"t\"}\n", i);
+        FILE *to[] = {in, parts[ls_shares_next(&reference)]};
+        for (int j = 0; j < 2; j++) /* any object will do */
+            fprintf(to[j], "{\"id\": %d, \"%s\": \"t\"}\n", i, i % 2 ? "text" : "other");
     }
     fclose(in);
     for (int j = 0; j < 3; j++)
@@ -577,8 +578,11 @@ CASE_WITH(test_split_is_a_loop_over_lines, support_setup, support_teardown)
         assert_same_file(names[0], names[1]);
         assert_int_equal(documents[j], reference.given[j]);
     }
-    scratch_write(support_path("in.jsonl"), "{\"text\": \"\"}", 12);
+    scratch_write(support_path("in.jsonl"), "{}\n{}\n{}\n[1]\n", 15);
     config = config_of("q", 1);
+    assert_int_equal(ls_corpus_split(&config, &shares, documents, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, ":4: a list: expected one JSON object a line");
+    scratch_write(support_path("in.jsonl"), "{\"text\": \"\"}", 12);
     assert_int_equal(ls_corpus_split(&config, &shares, documents, &report, &error), LS_EDATA);
     assert_int_equal(access(support_path("q_0.jsonl"), F_OK), -1);
 }

@@ -122,8 +122,8 @@ int ls_corpus_filter(const struct ls_corpus_config *config, const struct ls_filt
 /* ---- split ----------------------------------------------------------------------------------- */
 
 /* Document i goes to OUTPUT_<ls_shares_next>.jsonl, or if OUTPUT ends in "/" to the folder
- * OUTPUT/<ls_shares_next>/. documents[shares->count] becomes how many each has. LS_EDATA if one has
- * none. */
+ * OUTPUT/<ls_shares_next>/. Of JSONL any object is a document. documents[shares->count] becomes how
+ * many each has. LS_EDATA if one has none. */
 int ls_corpus_split(const struct ls_corpus_config *config, const struct ls_shares *shares,
                     int64_t *documents, struct ls_corpus_report *report, struct ls_error *error);
 
