@@ -32,7 +32,7 @@ class _TokenFile(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char_p), ("kind", ctypes.c_int), ("dtype", ctypes.c_int),
                 ("tokens", ctypes.c_int64), ("sequences", ctypes.c_int64),
                 ("documents", ctypes.c_int64), ("masked", ctypes.c_bool),
-                ("counted", ctypes.c_int64)]
+                ("counted", ctypes.c_int64), ("weighted", ctypes.c_bool)]
 
 
 class _SampleOrder(ctypes.Structure):
@@ -71,7 +71,6 @@ _PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "ls_token_file_kind_name": (_TEXT, [_INT]),
     "ls_token_store_read": (_INT, [_HANDLE, _I64, _I64, _I64, _HANDLE, _HANDLE]),
     "ls_token_store_mask": (_INT, [_HANDLE, _I64, _I64, _HANDLE, _HANDLE]),
-    "ls_token_store_pack": (_INT, [_HANDLE, _I64, _HANDLE]),
     "ls_token_store_samples": (_INT, [_HANDLE, _I64, ctypes.POINTER(_I64), _HANDLE]),
     "ls_sample_read": (_INT, [_HANDLE, _I64, _I64, _I64, _HANDLE, _HANDLE, _HANDLE]),
     "ls_sample_at": (_I64, [ctypes.POINTER(_SampleOrder), _I64]),
@@ -144,7 +143,7 @@ class _Handle:
 
 class File(NamedTuple):
     """A file of a store. ``documents`` is 0 if the format does not say; ``counted`` are the tokens
-    that count as targets: all, unless there is a mask."""
+    that count as targets: all, unless there is a mask. ``weighted``: there are weights of tokens."""
 
     path: str
     kind: str
@@ -153,6 +152,7 @@ class File(NamedTuple):
     documents: int
     masked: bool
     counted: int
+    weighted: bool
 
 
 class Store(_Handle):
@@ -193,7 +193,7 @@ class Store(_Handle):
                  for i in range(_function("ls_token_store_files")(self._at))]
         kind = _function("ls_token_file_kind_name")
         return [File(os.fsdecode(f.path), kind(f.kind).decode(), f.tokens, f.sequences, f.documents,
-                     f.masked, f.counted) for f in found]
+                     f.masked, f.counted, f.weighted) for f in found]
 
     @property
     def documents(self) -> int:

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import threading
 import pytest
 
 import lockstep
-from lockstep import _lib
+from lockstep import _lib, data
 from conftest import ALL
 
 PACKAGE = pathlib.Path(lockstep.__file__).parent
@@ -38,6 +39,26 @@ def test_importing_loads_no_library_and_no_numpy():
     assert not {"numpy", "torch", "asyncio", "multiprocessing"} & set(modules)
     # The other way round: what the test looks at is seen.
     assert json.loads(python(script.format("lockstep.__version__")))[1]
+
+
+def members(header, name):
+    """The names of a struct's members, as a header of the library has them."""
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    body = re.search(rf"struct {name} {{((?:[^{{}}]|{{[^{{}}]*}})*)}}", text).group(1)
+    declared = re.sub(r"{[^{}]*}", "", body).split(";")[:-1]
+    return [re.search(r"(\w+)\W*(\[\w+\])?$", one).group(1) for line in declared for one in line.split(",")]
+
+
+# In C the library writes all of a struct: one that is shorter here is written beyond its end.
+@pytest.mark.parametrize("mirror, header, name", [
+    (_lib.Error, "base.h", "ls_error"), (_lib.Array, "session.h", "ls_array"),
+    (_lib.Report, "session.h", "ls_session_report"), (data._TokenFile, "data.h", "ls_token_file"),
+    (data._SampleOrder, "data.h", "ls_sample_order"), (data._EncodeOptions, "data.h", "ls_encode_options"),
+    (data._TokenList, "data.h", "ls_token_list"), (data._Text, "data.h", "ls_text"),
+    (data._ChatText, "chat.h", "ls_chat_text")])
+def test_structs_have_the_members_of_the_headers(clone, mirror, header, name):
+    there = members(clone / "include" / "lockstep" / header, name)
+    assert [member for member, _ in mirror._fields_] == there
 
 
 def public():
