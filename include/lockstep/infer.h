@@ -265,7 +265,7 @@ const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *finis
 int64_t ls_finished_step(const struct ls_finished *finished);
 /* Local. The layout that runs, this rank's part of the parameters, the type of their matrices
  * (vectors are float32), and parameter i as a distributed tensor, whose data are those that are
- * computed with. LS_EINVAL for a matrix in int8. */
+ * computed with. LS_EINVAL for a matrix in int8, or in blocks (lora.base). */
 const struct ls_layout *ls_finished_layout(const struct ls_finished *finished);
 const struct ls_params *ls_finished_params(const struct ls_finished *finished);
 enum ls_dtype ls_finished_dtype(const struct ls_finished *finished);

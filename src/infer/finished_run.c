@@ -376,8 +376,9 @@ int ls_finished_dtensor(const struct ls_finished *f, int i, struct ls_dtensor *o
     void *data = held_weights_data(&f->place.weights, param);
     spec.dtype = param->matrix ? f->place.weights.act : LS_F32;
     int64_t rank = ls_comm_rank(f->place.groups[LS_GROUP_WORLD]) % ls_mesh_ranks(&spec.mesh);
-    if (!data)
-        return ls_error_set(error, LS_EINVAL, "%s is kept in int8", param->name);
+    if (!data || param->blocks)
+        return ls_error_set(error, LS_EINVAL, "%s is kept in %s: it has no tensor", param->name,
+                            data ? "blocks of few bits (lora.base)" : "int8");
     return ls_dtensor_init(out, &spec, rank, data, error);
 }
 

@@ -471,6 +471,19 @@ def test_frozen_weights_are_read_in_the_type_that_is_computed_with(recipe):
         assert np.isfinite(values).all() and values.std() > 0
 
 
+def test_a_matrix_in_few_bits_has_no_tensor(recipe):
+    recipe["model"]["channels"] = 64  # a block's values
+    keys = {"lora.rank": 2, "lora.base": "nf4", "train.steps": 1}
+    with ls.Run(recipe, keys, progress=False) as run:
+        run.step()
+        name = "h.0.attn.q.weight"
+        for one in run, ls.Model(run.out):
+            assert one.params["wte.weight"].full().std() > 0
+            for read in (one.params[name].full, one.params[name].local, one.params[name].numpy):
+                with pytest.raises(ls.ArgumentError, match=f"{name} is kept in blocks of few bits .lora.base."):
+                    read()
+
+
 def test_what_took_memory_by_dlpack_may_outlive_the_interpreter(recipe):
     """As torch does: numpy's from_dlpack holds a capsule of the same kind."""
     script = ("import lockstep as ls, json, sys, numpy as np\n"
