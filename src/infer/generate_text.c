@@ -185,33 +185,53 @@ static bool same_size(const struct ls_decoder_size *a, const struct ls_decoder_s
            a->blocks == b->blocks;
 }
 
-int runner_decoder(struct ls_runner *r, const struct ls_decoder_size *size, struct ls_error *error)
+/* Whether the runner has it; another one's memory is free then. */
+static bool decoder_there(struct ls_runner *r, const struct ls_decoder_size *size)
 {
     if (r->decoder && same_size(ls_decoder_size(r->decoder), size))
-        return LS_OK;
+        return true;
     ls_decoder_free(r->decoder);
     r->decoder = NULL;
-    int status = memory_check(r, size, error);
-    return status ? status : ls_decoder_new(&r->parts.part, size, &r->decoder, error);
+    return false;
 }
 
-/* Collective over the world: blocks for which every rank has room, if those of one text fit. */
+static int decoder_make(struct ls_runner *r, const struct ls_decoder_size *size,
+                        struct ls_error *error)
+{
+    return decoder_there(r, size) ? LS_OK
+                                  : ls_decoder_new(&r->parts.part, size, &r->decoder, error);
+}
+
+int runner_decoder(struct ls_runner *r, const struct ls_decoder_size *size, struct ls_error *error)
+{
+    int status = decoder_there(r, size) ? LS_OK : memory_check(r, size, error);
+    return status ? status : decoder_make(r, size, error);
+}
+
+/* Blocks that fit here; refused where not even those of one text do. */
+static int blocks_find(struct ls_runner *r, struct ls_decoder_size *size, struct ls_error *error)
+{
+    int64_t least = blocks_least(size);
+    int status =
+        decoder_there(r, size) ? LS_OK : fitting_find(r, size, &size->blocks, least, error);
+    if (status || size->blocks)
+        return status;
+    size->blocks = least;
+    return memory_check(r, size, error);
+}
+
+/* Collective over the world: blocks for which every rank has room. Memory that is taken elsewhere
+ * meanwhile is not looked for again. */
 static int blocks_agree(struct ls_runner *r, struct ls_decoder_size *size, struct ls_error *error)
 {
-    int64_t wanted = size->blocks, least = blocks_least(size);
-    int status = LS_OK;
-    if (r->decoder && !same_size(ls_decoder_size(r->decoder), size)) {
-        ls_decoder_free(r->decoder); /* its memory is free then */
-        r->decoder = NULL;
-    }
-    if (!r->decoder)
-        status = fitting_find(r, size, &size->blocks, least, error);
-    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
-    int64_t missing = wanted - ls_max(size->blocks, least);
+    struct ls_comm *world = r->parts.groups[LS_GROUP_WORLD];
+    int64_t wanted = size->blocks;
+    int status = ls_comm_agree(world, blocks_find(r, size, error), error);
+    int64_t missing = wanted - size->blocks;
     if (!status)
-        status = ls_all_reduce_max(r->parts.groups[LS_GROUP_WORLD], &missing, error);
+        status = ls_all_reduce_max(world, &missing, error);
     size->blocks = wanted - missing;
-    return status;
+    return status ? status : decoder_make(r, size, error);
 }
 
 /* ---- many prompts ---------------------------------------------------------------------------- */
@@ -258,9 +278,8 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
 static int decoder_prepare(struct writing *w, struct ls_decoder_size *size, struct ls_error *error)
 {
     struct ls_comm *world = w->r->parts.groups[LS_GROUP_WORLD];
-    int status = w->g->cache_tokens ? LS_OK : blocks_agree(w->r, size, error);
-    if (!status)
-        status = runner_decoder(w->r, size, error);
+    int status =
+        w->g->cache_tokens ? runner_decoder(w->r, size, error) : blocks_agree(w->r, size, error);
     if (!status)
         status = writing_open(w, size, error);
     return ls_comm_agree(world, status, error);

@@ -330,12 +330,13 @@ CASE(test_a_text_ends_where_it_is_told_to)
 /* ---- what does not fit ----------------------------------------------------------------------- */
 
 WRAPPED(ls_device_memory);
-static int64_t free_bytes;
+static int64_t free_bytes, taken_bytes; /* 0: what is there; by others, after each look */
 struct ls_device_memory __wrap_ls_device_memory(void)
 {
     struct ls_device_memory memory = __real_ls_device_memory();
     if (free_bytes)
         memory.free = free_bytes;
+    free_bytes -= taken_bytes;
     return memory;
 }
 
@@ -376,6 +377,26 @@ CASE(test_a_batch_takes_the_memory_that_is_free)
     free(job.out);
     free(all);
     free(one);
+}
+
+/* By a block after each look: what was found is more than the next look would find. */
+CASE(test_memory_that_others_take_meanwhile_is_no_error)
+{
+    struct ls_error error = {0};
+    struct job job = plain;
+    job.batch = PROMPTS;
+    job.tokens = 2;
+    struct outcome *all = generate(*state, 2, (keys_t){NULL}, job);
+    job.out = calloc(1, sizeof *job.out);
+    free_bytes = (int64_t)all->report.bytes - 1;
+    taken_bytes = ls_ceil_div(free_bytes, all->report.blocks);
+    int status = job_run(&job, *state, 2, (keys_t){NULL}, &error);
+    free_bytes = taken_bytes = 0;
+    assert_ok(status, error);
+    assert_true(job.out->report.blocks < all->report.blocks);
+    assert_true(same(all, job.out));
+    free(job.out);
+    free(all);
 }
 
 SUITE_MAIN(runs_setup, scratch_teardown)
