@@ -451,4 +451,62 @@ CASE(test_draws_at_the_ends_of_tokens_are_those_of_sorted_logits)
     }
 }
 
+/* logits[count + more], of which the last are found: with them the likeliest tokens have half of
+ * all together, to the last bit of a sum. */
+static void halves_make(float *logits, int64_t count, int64_t more, int32_t *order)
+{
+    const struct ls_sampling how = {.temperature = 1, .top_p = 1};
+    drawn_plainly(&how, logits, count, order, 0); /* order */
+    double top = logits[order[0]], all = 0, front = 0, least = 0;
+    for (int64_t i = 0; i < count; i++)
+        all += exp(logits[order[i]] - top);
+    for (int64_t i = 0; front <= all - front; i++) {
+        least = exp(logits[order[i]] - top);
+        front += least;
+    }
+    double rest = front - (all - front);
+    for (int64_t k = count; k < count + more; k++) {
+        logits[k] = (float)(top + log(fmin(rest, least / 2)));
+        while (exp(logits[k] - top) > rest)
+            logits[k] = nextafterf(logits[k], -INFINITY);
+        rest -= exp(logits[k] - top);
+    }
+}
+
+/* Half of the sum that is added in the order of ids. */
+static int32_t drawn_by_id(const float *logits, int64_t vocab, const int32_t *order)
+{
+    double top = logits[order[0]], total = 0, reach = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        total += exp(logits[i] - top);
+    for (int64_t i = 0; i < vocab; i++) {
+        reach += exp(logits[order[i]] - top);
+        if (0.5 * total < reach)
+            return order[i];
+    }
+    return order[vocab - 1];
+}
+
+/* The number falls so near to the end of a token that sums in another order draw another one. */
+CASE(test_draws_within_rounding_are_those_of_sorted_logits)
+{
+    enum { VOCAB = 300, MORE = 8, DRAWS = 60 };
+    const struct ls_sampling how = {.temperature = 1, .top_p = 1};
+    float logits[VOCAB + MORE];
+    int32_t order[VOCAB + MORE];
+    int others = 0;
+    for (uint32_t draw = 0; draw < DRAWS; draw++) {
+        for (uint32_t i = 0; i < VOCAB; i++) {
+            uint32_t counter[4] = {draw, i}, bits[4];
+            ls_philox(ls_philox_key_of(SEED, "halves"), counter, bits);
+            logits[i] = 4 * ls_uniform_of(bits[0]);
+        }
+        halves_make(logits, VOCAB, MORE, order);
+        int32_t expected = drawn_plainly(&how, logits, VOCAB + MORE, order, 0.5F);
+        others += drawn_by_id(logits, VOCAB + MORE, order) != expected;
+        assert_int_equal(ls_sample(&how, logits, VOCAB + MORE, order, 0.5F), expected);
+    }
+    assert_true(others > DRAWS / 10);
+}
+
 SUITE_MAIN(runs_setup, scratch_teardown)
