@@ -53,23 +53,40 @@ class LockstepLM(LM):
         return [score.loglikelihood for score in self.scores(records, False)]
 
     def generate_until(self, requests, disable_tqdm=False):
-        """Requests of one temperature go together."""
-        by_temperature = {}
+        """Requests that draw alike go together."""
+        alike = {}
         for i, request in enumerate(requests):
             context, keys = request.args
-            until = keys.get("until") or []
-            record = {"prompt": context, "max_tokens": int(keys.get("max_gen_toks", 256)),
-                      "stop": [until] if isinstance(until, str) else list(until)}
-            draws = keys.get("do_sample", "temperature" in keys)
-            temperature = float(keys.get("temperature", 1)) if draws else 0.0
-            by_temperature.setdefault(temperature, []).append((i, record))
+            draws, record = asked_of(keys)
+            alike.setdefault(tuple(draws.items()), []).append((i, {"prompt": context, **record}))
         texts = [None] * len(requests)
-        for temperature, asked in by_temperature.items():
-            written = self.model.write([record for _, record in asked], temperature=temperature,
-                                       batch=self.batch, truncate=True)
+        for draws, asked in alike.items():
+            written = self.model.write([record for _, record in asked], batch=self.batch, truncate=True,
+                                       **dict(draws))
             for (i, _), text in zip(asked, written):
                 texts[i] = text
         return texts
+
+
+# The harness takes the first of these that is there.
+MOST = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+# Keys of other programs, and the values at which they change no text.
+NEUTRAL = {"num_beams": 1, "repetition_penalty": 1, "min_p": 0, "typical_p": 1, "no_repeat_ngram_size": 0}
+
+
+def asked_of(keys):
+    """How a request's generation_kwargs draw, and the text's ends, as the harness reads them."""
+    until = keys.get("until") or []
+    until = [until] if isinstance(until, str) else [text for text in until if text]
+    most = next((keys[name] for name in MOST if keys.get(name) is not None), 256)
+    temperature = 0.0 if keys.get("do_sample") is False else float(keys.get("temperature") or 0)
+    draws = {"temperature": temperature}
+    if temperature > 0:
+        draws.update(top_k=max(int(keys.get("top_k") or 0), 0), top_p=float(keys.get("top_p") or 1))
+    for name in keys.keys() - {"until", "do_sample", "temperature", "top_k", "top_p", *MOST}:
+        if keys[name] is not None and keys[name] != NEUTRAL.get(name):
+            raise ValueError(f"generation_kwargs: {name}: {keys[name]!r}: not supported: leave it out")
+    return draws, {"max_tokens": int(most), "stop": until}
 
 
 class Request:
@@ -91,6 +108,14 @@ def self_test(run):
     ((_, drawn),) = model.loglikelihood([Request(text, first)])
     assert drawn is True or not first or "\ufffd" in first or "<|" in first, first
     assert isinstance(second, str)
+    alone = {"max_new_tokens": 8, "do_sample": True, "temperature": 1, "top_k": 1, "num_beams": 1}
+    greedy, drawn = model.generate_until([Request(text, {**alone, "do_sample": False}), Request(text, alone)])
+    assert greedy == drawn, (greedy, drawn)
+    try:
+        model.generate_until([Request(text, {"repetition_penalty": 1.1})])
+        raise AssertionError("repetition_penalty was passed over")
+    except ValueError as error:
+        assert "repetition_penalty: 1.1" in str(error), error
     print("lm_eval_lockstep: ok")
 
 

@@ -280,8 +280,8 @@ class _Opened:
         return [array_of("ids", ids, "i4"), array_of("lengths", lengths, "i4")]
 
     def write(self, prompts: Union[str, Sequence[Any]], *, max_tokens: int = 128, temperature: float = 1.0,
-              seed: int = 0, stop: Sequence[str] = (), batch: int = 64,
-              truncate: bool = False) -> List[str]:
+              top_k: int = 0, top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = (),
+              batch: int = 64, truncate: bool = False) -> List[str]:
         """What :meth:`generate` draws, as texts alone: needs no numpy.
 
         Args:
@@ -293,8 +293,9 @@ class _Opened:
         with session.refusing("generate"):
             asked = [prompts] if isinstance(prompts, str) else _arrays.listed("prompts", prompts,
                                                                               "texts or dicts")
-            options = {"prompts": asked, "max_tokens": max_tokens, "temperature": temperature, "seed": seed,
-                       "stop": _arrays.texts("stop", stop), "batch": batch, "truncate": truncate}
+            options = {"prompts": asked, "max_tokens": max_tokens, "temperature": temperature,
+                       "top_k": top_k, "top_p": top_p, "seed": seed, "stop": _arrays.texts("stop", stop),
+                       "batch": batch, "truncate": truncate}
         return list(session.ask("generate", options)["texts"])
 
     def logprobs(self, ids: Any, temperature: float = 1.0, *, entropy: bool = False) -> Any:
