@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import threading
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _keys, _lib, _tools, errors
+from . import _arrays, _keys, _lib, _tools, errors
 
 __all__ = ["ChatTemplate", "File", "Prepared", "Samples", "Split", "Store", "Tokenizer", "open", "prepare"]
 
@@ -114,6 +115,17 @@ def _call(name: str, *arguments: Any) -> None:
         raise error.raised(status)
 
 
+def _name(path: Path) -> bytes:
+    """A path as C has it, which may hold bytes that are no UTF-8."""
+    try:
+        name = os.fsencode(_keys.path(path))
+    except UnicodeEncodeError:
+        name = b"\0"
+    if b"\0" in name:
+        raise errors.ArgumentError(f"{path!r}: expected a path, which has whole characters and no NUL bytes")
+    return name
+
+
 class _Handle:
     """An object of the library, freed with this one."""
 
@@ -172,7 +184,7 @@ class Store(_Handle):
     def __init__(self, spec: Path) -> None:
         super().__init__("ls_token_store_close")
         self.spec = _keys.path(spec)
-        _call("ls_token_store_open", self.spec.encode(), ctypes.byref(self._pointer))
+        _call("ls_token_store_open", _name(self.spec), ctypes.byref(self._pointer))
 
     def __reduce__(self) -> Any:
         return (Store, (self.spec,))
@@ -206,7 +218,7 @@ class Store(_Handle):
             if step < 0:
                 return self._read(end + 1, max(first - end, 0))[::step]
             return self._read(first, max(end - first, 0))[::step]
-        index = at.__index__()
+        index = operator.index(at)
         index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
             raise IndexError(f"token {at}: the store has {len(self)}")
@@ -220,6 +232,7 @@ class Store(_Handle):
 
     def mask(self, first: int, count: int) -> Any:
         """Which of the tokens [first, first + count) count as targets: bool [count]."""
+        first, count = operator.index(first), operator.index(count)
         if first < 0 or count < 0 or first + count > len(self):
             raise IndexError(f"tokens {first} to {first + count}: the store has {len(self)}")
         targets = _lib.numpy().zeros(count, dtype="int32")
@@ -252,10 +265,13 @@ class Samples(Sequence[Any]):
     def __init__(self, store: Store, sequence: int, seed: Optional[int] = None,
                  part: Tuple[int, int] = (0, 1)) -> None:
         count = ctypes.c_int64()
+        _arrays.whole("sequence", sequence, 1, 2**63 - 1)
+        if seed is not None:
+            _arrays.whole("seed", seed, 0, 2**63 - 1)
         _call("ls_token_store_samples", store._at, int(sequence), ctypes.byref(count))
         self.store, self.sequence, self.seed = store, int(sequence), seed
         self._part = part
-        self._order = _SampleOrder(count.value, (seed or 0) & (2**64 - 1), seed is not None)
+        self._order = _SampleOrder(count.value, int(seed or 0), seed is not None)
 
     def __reduce__(self) -> Any:
         return (Samples, (self.store, self.sequence, self.seed, self._part))
@@ -283,7 +299,7 @@ class Samples(Sequence[Any]):
         return inputs, targets
 
     def __getitem__(self, index: Any) -> Any:
-        i = index.__index__()
+        i = operator.index(index)
         i += len(self) if i < 0 else 0
         if not 0 <= i < len(self):
             raise IndexError(f"sample {index}: there are {len(self)}")
@@ -301,6 +317,22 @@ def open(spec: Path) -> Store:
 # ---- tokenizers -------------------------------------------------------------------------------------
 
 
+class _Encoder:
+    """What encodes for one thread at a time, in the process that made it: in a fork its lock and its
+    memory may be as another thread had them."""
+
+    def __init__(self, tokenizer: Optional[ctypes.c_void_p] = None) -> None:
+        self.process, self.lock, self.pointer = os.getpid(), threading.Lock(), ctypes.c_void_p()
+        if tokenizer is not None:
+            _call("ls_encoder_new", tokenizer, ctypes.byref(self.pointer))
+
+    def free(self) -> None:
+        """What it holds, once."""
+        pointer, self.pointer = self.pointer, ctypes.c_void_p()
+        if pointer and self.process == os.getpid() and _lib._library is not None:
+            _function("ls_encoder_free")(pointer)
+
+
 class Tokenizer(_Handle):
     """Texts to token ids, and back.
 
@@ -314,11 +346,10 @@ class Tokenizer(_Handle):
 
     def __init__(self, spec: Path, _recorded: bool = False) -> None:
         super().__init__("ls_tokenizer_free")
-        self._encoder = ctypes.c_void_p()
-        self._lock = threading.Lock()
+        self._encoder = _Encoder()
         new = "ls_tokenizer_new_for_store" if _recorded else "ls_tokenizer_new"
-        _call(new, _keys.path(spec).encode(), ctypes.byref(self._pointer))
-        _call("ls_encoder_new", self._pointer, ctypes.byref(self._encoder))
+        _call(new, _name(spec), ctypes.byref(self._pointer))
+        self._encoder = _Encoder(self._pointer)
         self.name: str = _function("ls_tokenizer_name")(self._pointer).decode()
         self.spec: str = os.fsdecode(_function("ls_tokenizer_spec")(self._pointer))
         self.vocabulary: int = _function("ls_tokenizer_vocabulary")(self._pointer)
@@ -328,9 +359,7 @@ class Tokenizer(_Handle):
 
     def close(self) -> None:
         """Frees it; using it afterwards is an error. Closing twice is allowed."""
-        encoder, self._encoder = self._encoder, ctypes.c_void_p()
-        if encoder and _lib._library is not None:
-            _function("ls_encoder_free")(encoder)
+        self._encoder.free()
         super().close()
 
     def __reduce__(self) -> Any:
@@ -351,10 +380,13 @@ class Tokenizer(_Handle):
             raise errors.ArgumentError(f"text: {str(text)[:64]!r}: expected a text of whole characters, as "
                                 "UTF-8 has them, or bytes") from error
         options, out = _EncodeOptions(special, around), _TokenList()
+        encoder = self._encoder
+        if encoder.process != os.getpid():
+            encoder = self._encoder = _Encoder(self._at)
         self._at
         try:
-            with self._lock:
-                _call("ls_encode_with", self._encoder, raw, len(raw), ctypes.byref(options),
+            with encoder.lock:
+                _call("ls_encode_with", encoder.pointer, raw, len(raw), ctypes.byref(options),
                       ctypes.byref(out))
             ids = _lib.numpy().empty(out.count, dtype="int32")
             if out.count:
@@ -385,7 +417,11 @@ class Tokenizer(_Handle):
 
     def id(self, token: str) -> Optional[int]:
         """The id of an added token, such as ``"<|im_end|>"``, or None."""
-        return _known(_function("ls_tokenizer_id")(self._at, token.encode()))
+        try:
+            name = token.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise errors.ArgumentError(f"token: {str(token)[:64]!r}: expected a text") from None
+        return None if b"\0" in name else _known(_function("ls_tokenizer_id")(self._at, name))
 
     def __repr__(self) -> str:
         return f"<lockstep.data.Tokenizer {self.name}: {self.vocabulary} ids>"
@@ -401,8 +437,8 @@ class ChatTemplate(_Handle):
 
     def __init__(self, folder: Path, template: Optional[Path] = None) -> None:
         super().__init__("ls_chat_free")
-        wanted = None if template is None else _keys.path(template).encode()
-        _call("ls_chat_open", _keys.path(folder).encode(), wanted, ctypes.byref(self._pointer))
+        wanted = None if template is None else _name(template)
+        _call("ls_chat_open", _name(folder), wanted, ctypes.byref(self._pointer))
 
     def render(self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True, **variables: Any) -> str:
         """The text of messages ``{"role": ..., "content": ...}``, with its special tokens:

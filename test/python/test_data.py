@@ -113,6 +113,61 @@ def test_threads_and_forks_may_read(store):
     os.close(begins)
 
 
+class Taken:
+    """A lock that another thread has, which is gone in a fork."""
+
+    def __enter__(self):
+        raise AssertionError("it is waited for")
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_a_fork_encodes_while_another_thread_does(store):
+    tokenizer = store.tokenizer()
+    whole, tokenizer._encoder.lock = tokenizer._encoder.lock, Taken()
+    child = os.fork()
+    if child == 0:
+        same = False
+        try:
+            same = tokenizer.encode("1 and").tolist() == list(b"1 and")
+            tokenizer.close()
+        finally:  # an error must not go on as a second pytest
+            os._exit(not same)
+    assert os.waitpid(child, 0)[1] == 0
+    tokenizer._encoder.lock = whole
+    assert tokenizer.encode("2").tolist() == [50]
+
+
+def test_names_have_all_bytes_and_no_nul(corpus, tmp_path):
+    name = os.fsencode(tmp_path) + b"/\xff_train"
+    for end in (b".bin", b".idx"):
+        os.link(corpus.encode() + b"_train" + end, name + end)
+    store = data.open(os.fsdecode(name))
+    assert len(store) == len(data.open(store.spec)) > 0
+    assert len(data.open(store.files[0].path)) == len(store)
+    for odd in (corpus + "_train\0", corpus + "_train\ud800"):
+        for use in (data.open, data.Tokenizer, data.ChatTemplate):
+            with pytest.raises(lockstep.ArgumentError, match="expected a path, which has whole"):
+                use(odd)
+    tokenizer = data.Tokenizer("byte")
+    assert tokenizer.id("<|endoftext|>\0") is None
+    for odd in (3, "\ud800"):
+        with pytest.raises(lockstep.ArgumentError, match="^token: .*expected a text"):
+            tokenizer.id(odd)
+
+
+def test_numbers_of_samples_are_whole(store):
+    for call, name in ((lambda: store.samples(2.5), "sequence"), (lambda: store.samples(0), "sequence"),
+                       (lambda: store.samples(16, seed=1.5), "seed"),
+                       (lambda: store.samples(16, seed=-1), "seed")):
+        with pytest.raises(lockstep.ArgumentError, match=f"^{name} is .*: expected a whole number"):
+            call()
+    for use in (lambda: store["a"], lambda: store.samples(16)[1.5], lambda: store.mask(0.5, 2)):
+        with pytest.raises(TypeError):
+            use()
+
+
 def test_pickled_samples_are_the_same(store):
     samples = store.samples(16, seed=1).part(1, 2)
     again = pickle.loads(pickle.dumps(samples))
