@@ -211,9 +211,10 @@ struct ls_generation_report {
  * samples of a prompt share its keys and values. A text takes memory for its own as it grows; if
  * none is left, the youngest text is put back: it is fed again with what it has written when there
  * is room. So a batch needs no more than its longest text alone, and where too little is free for
- * cache_tokens = 0, it works with what is. LS_EINVAL for more than 2^32 samples, or for pieces of
- * several; LS_EDATA for a prompt that is longer than the context, LS_ECONFIG for cache_tokens
- * without room for the longest text, LS_ENOMEM if not even that is free. */
+ * cache_tokens = 0, it works with what is. LS_EINVAL for more than 2^32 samples, for pieces of
+ * several, and for fewer than one token to add; LS_EDATA for a prompt that is longer than the
+ * context, LS_ECONFIG for cache_tokens without room for the longest text, LS_ENOMEM if not even
+ * that is free. */
 int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
                        struct ls_generation_report *report, struct ls_error *error);
 

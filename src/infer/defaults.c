@@ -107,7 +107,9 @@ static void unsupported_find(const struct reading *r, struct ls_generation_defau
         double neutral;
     } keys[] = {{"repetition_penalty", 1},
                 {"no_repeat_ngram_size", 0},
+                {"encoder_no_repeat_ngram_size", 0},
                 {"min_p", 0},
+                {"top_h", -1},
                 {"typical_p", 1},
                 {"epsilon_cutoff", 0},
                 {"eta_cutoff", 0},
@@ -126,6 +128,9 @@ static void unsupported_find(const struct reading *r, struct ls_generation_defau
                 {"suppress_tokens", -1},
                 {"begin_suppress_tokens", -1},
                 {"sequence_bias", -1},
+                {"exponential_decay_length_penalty", -1},
+                {"watermarking_config", -1},
+                {"max_time", -1},
                 {"stop_strings", -1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *value = value_of(r, keys[i].key);

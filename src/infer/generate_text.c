@@ -53,8 +53,8 @@ static int64_t samples_of(const struct ls_generation *g)
 static int64_t fed_most(const struct ls_runner *r, const struct ls_generation *g, int64_t prompt)
 {
     const struct ls_text_request *request = &g->prompts->list[prompt];
-    int64_t added = request->tokens_max ? request->tokens_max : g->tokens;
-    return ls_min(request->tokens.count - 1 + added, r->parts.layout->model.context);
+    int64_t most = request->tokens.count - 1 + prompt_added(request, g->tokens);
+    return ls_min(most, r->parts.layout->model.context);
 }
 
 /* Blocks that all samples of a prompt share, and those of one of them alone. */
@@ -254,6 +254,10 @@ static int samples_check(const struct writing *w, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "pieces of %ld samples: expected one sample, or what is done alone",
                             (long)w->samples);
+    for (int64_t i = 0; i < g->prompts->count; i++)
+        if (prompt_added(&g->prompts->list[i], g->tokens) < 1)
+            return ls_error_set(error, LS_EINVAL, "%ld tokens to add to %s: expected at least 1",
+                                (long)g->tokens, ls_request_name(g->prompts, i).text);
     return LS_OK;
 }
 

@@ -45,6 +45,9 @@ int runner_forward(struct ls_runner *runner, struct ls_model *model, struct ls_m
 int runner_decoder(struct ls_runner *runner, const struct ls_decoder_size *size,
                    struct ls_error *error);
 
+/* Tokens that a prompt's text may get, of whom asks for `tokens`: sums with it do not overflow. */
+int64_t prompt_added(const struct ls_text_request *request, int64_t tokens);
+
 /* ---- what the head found of each token ------------------------------------------------------- */
 
 /* The bits of a token's log-probability, that it counts, and whether it is the likeliest. Zero

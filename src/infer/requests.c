@@ -11,6 +11,7 @@
 enum {
     FILE_BYTES_MAX = 1 << 30, /* requests are held whole */
     STOPS_MAX = 64,
+    COUNT_MAX = 1 << 30,
 };
 
 /* A line of a file of prompts named .jsonl. */
@@ -137,9 +138,9 @@ static int count_of(struct reading *r, const json_t *record, const char *key, in
     if (!value)
         return LS_OK;
     if (!json_is_integer(value) || json_integer_value(value) < 1 ||
-        json_integer_value(value) > 1 << 30)
-        return ls_error_set(r->error, LS_EDATA, "\"%s\": expected a whole number of at least 1",
-                            key);
+        json_integer_value(value) > COUNT_MAX)
+        return ls_error_set(r->error, LS_EDATA, "\"%s\": expected a whole number from 1 to %d", key,
+                            COUNT_MAX);
     *out = json_integer_value(value);
     return LS_OK;
 }
@@ -275,6 +276,8 @@ static int tokens_take(struct reading *r, struct ls_text_request *request, const
     int status = ids_append(r, &request->tokens, tokens, "tokens");
     if (!status)
         status = count_of(r, record, "prompt_tokens", &request->first);
+    if (!status && request->tokens.count == 0)
+        status = ls_error_set(r->error, LS_EDATA, "\"tokens\": expected at least one token");
     if (!status && request->first > request->tokens.count)
         status = ls_error_set(r->error, LS_EDATA, "\"prompt_tokens\" is %ld, of %ld tokens in all",
                               (long)request->first, (long)request->tokens.count);
@@ -470,13 +473,19 @@ int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
     return reading_close(&r, status);
 }
 
+int64_t prompt_added(const struct ls_text_request *request, int64_t tokens)
+{
+    const int64_t most = (int64_t)1 << 40;
+    return ls_min(request->tokens_max ? request->tokens_max : tokens, most);
+}
+
 /* The last token that is added needs no room. */
 void ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens)
 {
     for (int64_t i = 0; i < prompts->count; i++) {
         struct ls_text_request *request = &prompts->list[i];
-        int64_t most = request->tokens_max ? request->tokens_max : tokens;
-        int64_t kept = ls_min(ls_max(context + 1 - most, 1), request->tokens.count);
+        int64_t most = ls_max(context + 1 - prompt_added(request, tokens), 1);
+        int64_t kept = ls_min(most, request->tokens.count);
         int64_t left_out = request->tokens.count - kept;
         memmove(request->tokens.ids, request->tokens.ids + left_out,
                 (size_t)kept * sizeof *request->tokens.ids);

@@ -27,7 +27,6 @@ int writing_begin(struct writing *w, struct written *t, int64_t number, struct l
     const struct ls_generation *g = w->g;
     const struct ls_text_request *request = &g->prompts->list[number / w->samples];
     bool same = t->request == request; /* its log-probabilities are known */
-    int64_t most = request->tokens_max ? request->tokens_max : g->tokens;
     int status = LS_OK;
     t->prompt = number / w->samples;
     t->sample = number % w->samples;
@@ -42,7 +41,7 @@ int writing_begin(struct writing *w, struct written *t, int64_t number, struct l
             status = ls_detokenizer_next(&t->detokenizer, t->ids[i], &t->text, error);
     }
     t->text.count = 0;
-    t->most = t->count + most;
+    t->most = t->count + prompt_added(request, g->tokens);
     if (t->count > context_of(w))
         t->base = t->count - ls_max(context_of(w) / 2, 1);
     w->report->read += t->sample == 0 ? t->count : 0;

@@ -327,6 +327,27 @@ CASE(test_a_text_ends_where_it_is_told_to)
     free(job.out);
 }
 
+/* As a folder may ask for: each text ends with its first token. */
+CASE(test_any_number_of_tokens_may_be_asked_for)
+{
+    int32_t ends[257];
+    struct ls_error error = {0};
+    struct job job = plain;
+    for (int32_t i = 0; i < 257; i++)
+        ends[i] = i;
+    job.ends = ends;
+    job.end_count = 257;
+    job.tokens = INT64_MAX;
+    struct outcome *out = generate(*state, 0, (keys_t){NULL}, job);
+    for (int i = 0; i < PROMPTS; i++)
+        assert_int_equal(out->texts[i].count, lengths[i] + 1);
+    job.out = out;
+    job.tokens = 0;
+    assert_int_equal(job_run(&job, *state, 0, (keys_t){NULL}, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "0 tokens to add to line 1: expected at least 1"));
+    free(out);
+}
+
 /* ---- what does not fit ----------------------------------------------------------------------- */
 
 WRAPPED(ls_device_memory);

@@ -122,7 +122,7 @@ CASE(test_bad_lines_are_named)
         {"s.jsonl", "{\"continuation\": \"a\"}", "no key \"context\"", LS_SCORES},
         {"s.jsonl", "{\"context\": \"a\", \"continuation\": \"\"}", "holds nothing to score",
          LS_SCORES},
-        {"s.jsonl", "{\"tokens\": []}", "s.jsonl:1: \"prompt_tokens\" is 1, of 0", LS_SCORES},
+        {"s.jsonl", "{\"tokens\": []}", "s.jsonl:1: \"tokens\": expected at least one", LS_SCORES},
         {"s.jsonl", "{\"tokens\": [1], \"prompt_tokens\": 3}", "\"prompt_tokens\" is 3, of 1",
          LS_SCORES},
         {"s.jsonl", "{\"tokens\": \"a\"}", "\"tokens\": expected a list", LS_SCORES},
@@ -226,13 +226,14 @@ CASE(test_a_folder_says_how)
          0,
          ""},
         {"{\"do_sample\": false, \"temperature\": 0.5}", "{}", true, {0, 1, 0}, {0}, 0, ""},
-        {"{\"temperature\": 0.5, \"num_beams\": 1, \"repetition_penalty\": 1.1}",
+        {"{\"temperature\": 0.5, \"num_beams\": 1, \"repetition_penalty\": 1.1, \"top_h\": 0.4, "
+         "\"watermarking_config\": null, \"max_time\": 3}",
          "{}",
          false,
          {0, 0, 0},
          {0},
          0,
-         "repetition_penalty = 1.1"},
+         "repetition_penalty = 1.1, top_h = 0.4, max_time = 3"},
     };
     char generation[600], model[600];
     struct ls_error error = {0};
