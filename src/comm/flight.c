@@ -363,7 +363,7 @@ static void ask(const struct ls_comm *comm, int world_rank, uint64_t group)
     static const double interval_s_max = 1;
     if (comm->board->inquirer)
         inquire_ask(comm->board->inquirer, world_rank, group,
-                    fmin(comm->timeout_s / 8, interval_s_max));
+                    fmin(flight_limit_s(comm) / 8, interval_s_max));
 }
 
 void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank)
@@ -400,14 +400,14 @@ static void chain_ask(const struct ls_comm *comm, int rank)
 static double look_interval_s(const struct ls_comm *comm)
 {
     static const double longest_s = 0.25;
-    return fmin(comm->timeout_s / 8, longest_s);
+    return fmin(flight_limit_s(comm) / 8, longest_s);
 }
 
 void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
 {
     static const double first_s_max = 2;
     wait->begin_s = now_s;
-    wait->look_s = now_s + fmin(comm->timeout_s / 4, first_s_max);
+    wait->look_s = now_s + fmin(flight_limit_s(comm) / 4, first_s_max);
 }
 
 void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
@@ -427,8 +427,9 @@ bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
         if (late->progress_s > ls_progress_s(&comm->record->progress))
             ls_progress_set(&comm->record->progress, late->progress_s);
     }
-    wait->look_s = fmin(now_s + look_interval_s(comm), wait->begin_s + comm->timeout_s);
-    return now_s - wait->begin_s < comm->timeout_s;
+    const double limit_s = flight_limit_s(comm);
+    wait->look_s = fmin(now_s + look_interval_s(comm), wait->begin_s + limit_s);
+    return now_s - wait->begin_s < limit_s;
 }
 
 void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, double waited_s,

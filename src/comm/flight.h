@@ -101,7 +101,13 @@ struct flight_late {
 };
 void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank);
 
-/* A wait that may fail: it does when for timeout_s nothing has moved for it, nor has one of those
+/* How long a wait of comm may last without progress. */
+static inline double flight_limit_s(const struct ls_comm *comm)
+{
+    return comm->timeout_s > 0 ? comm->timeout_s : __builtin_inf();
+}
+
+/* A wait that may fail: it does when for that time nothing has moved for it, nor has one of those
  * that it waits for got on. Time in which this rank itself did not run (it was stopped, or had no
  * core: it looks much later than look_s) does not count. Who waits for a rank that gets on does so
  * too: its own record takes over that progress, for those that wait for it. */

@@ -227,6 +227,7 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
     pthread_mutex_lock(&engine.lock);
     double moved_s = ls_now_s(); /* anything */
     uint64_t moves = comm->moves;
+    const bool looks = base->timeout_s > 0 || engine.survives;
     struct flight_wait wait;
     flight_wait_begin(&wait, base, moved_s);
     if (engine.survives)
@@ -241,8 +242,7 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
             moves = comm->moves;
             flight_wait_moved(&wait, base, now_s);
         }
-        bool late =
-            base->timeout_s > 0 && now_s >= wait.look_s && !comm_mpi_look(comm, op, &wait, now_s);
+        bool late = looks && now_s >= wait.look_s && !comm_mpi_look(comm, op, &wait, now_s);
         if (late || peer_left(comm, now_s, moved_s)) {
             engine.timed_out = true;
             break;
@@ -411,7 +411,7 @@ static void ranks_late(const struct ls_comm *base, struct flight_late *late)
 static bool splitting_await(struct splitting *s, struct mpi_comm *own, struct ls_error *error)
 {
     const struct ls_comm *base = &own->base;
-    const double limit_s = base->timeout_s > 0 ? base->timeout_s : INFINITY;
+    const double limit_s = flight_limit_s(base);
     const double look_s = fmin(limit_s / 8, engine.survives ? 0.25 : 1);
     double begin_s = ls_now_s(), last_s = begin_s;
     struct flight_late late = {0};

@@ -1,5 +1,6 @@
-/* A process that is stopped, or dies, within MPI's own calls that make a communicator: the others
- * name it. Under a launcher this program is one rank; by itself it starts itself under mpirun. */
+/* A process that is stopped, or dies, within MPI's own calls that make a communicator, or dies
+ * while the others wait for its messages: they name it. Under a launcher this program is one rank;
+ * by itself it starts itself under mpirun. */
 /* check: waits */
 #include "../support/mpirun.h"
 #include "../support/suite.h"
@@ -21,7 +22,7 @@ static const char *program;
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static enum { NOWHERE, IN_SPLIT, IN_DUP } where = NOWHERE; /* this rank gets the signal */
+static enum { NOWHERE, IN_SPLIT, IN_DUP, BEHIND } where = NOWHERE; /* this rank gets the signal */
 static int signal_number;
 
 #ifdef LS_WITH_MPI
@@ -53,6 +54,8 @@ static int rank_main(const char *mode)
         where = ls_comm_rank(world) == rank ? place : NOWHERE;
         status = ls_comm_split(world, 0, ls_comm_rank(world), &group, &error);
     }
+    if (where == BEHIND)
+        raise(signal_number);
     if (!status && !ls_barrier(group, &error)) {
         ls_comm_free(group);
         ls_comm_free(world);
@@ -90,15 +93,20 @@ CASE(test_a_process_that_is_stopped_within_mpi_is_named)
 
 /* Nothing is timed out. Told that a rank may die, mpirun may end with 0, and does not always say
  * that another called MPI_Abort. */
-CASE(test_who_outlives_a_rank_does_not_wait_for_it_within_mpi)
+static void survives_or_skip(void)
 {
-    char text[64];
     mpirun_or_skip();
     if (system("mpirun --version | grep -q 'Open MPI'")) {
         print_message("another MPI than Open MPI ends all ranks: skipped\n");
         skip();
     }
     mpirun_survives();
+}
+
+CASE(test_who_outlives_a_rank_does_not_wait_for_it_within_mpi)
+{
+    char text[64];
+    survives_or_skip();
     for (int rank = 0; rank < RANKS; rank++)
         for (int place = IN_SPLIT; place <= IN_DUP; place++) {
             int status = job_run(rank, place, SIGKILL, 0);
@@ -109,6 +117,15 @@ CASE(test_who_outlives_a_rank_does_not_wait_for_it_within_mpi)
         }
     assert_int_equal(job_run(-1, NOWHERE, SIGKILL, 0), 0);
     assert_null(strstr(output, " says: "));
+}
+
+CASE(test_who_outlives_a_rank_does_not_wait_for_its_messages)
+{
+    survives_or_skip();
+    int status = job_run(1, BEHIND, SIGKILL, 0);
+    if (!strstr(output, " says: barrier (") ||
+        !strstr(output, "): the process of rank 1 has ended\n"))
+        fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
 int main(int argc, char **argv)
