@@ -60,6 +60,7 @@ static int handle_new(struct thread_group *group, const struct comm_transport *t
         return ls_no_memory(error, "for a communicator");
     int status = comm_init(&comm->base, transport, rank, group->size, error);
     if (status != LS_OK) {
+        comm_release(&comm->base);
         free(comm);
         return status;
     }
