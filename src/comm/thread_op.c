@@ -87,6 +87,7 @@ static struct thread_op *op_take(struct thread_group *group, int slots)
     op->next = NULL;
     op->state = OP_POSTING;
     op->by_leaving = op->by_timeout = false;
+    op->cause = LS_CAUSE_OTHER;
     op->slots = op->holders = slots;
     op->posted = op->waiters = 0;
     op->blocks_done = 0;

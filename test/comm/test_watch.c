@@ -57,6 +57,26 @@ static int group_new(struct ls_comm *world, struct ls_comm **group, struct ls_er
 
 /* ---- one rank computes too long -------------------------------------------------------------- */
 
+/* Behind a timeout others fail for reasons of their own: in every place that the group kept. */
+static int fail_otherwise(struct ls_comm *group, struct ls_error *error)
+{
+    enum { PLACES = 4 };
+    struct ls_request requests[PLACES];
+    float buffer[PLACES][8] = {{0}};
+    int status = LS_OK;
+    for (int i = 0; i < PLACES && !status; i++)
+        status = ls_all_reduce_start(group, buffer[i], 1 + ls_comm_rank(group), &requests[i],
+                                     LS_HERE, error);
+    for (int i = 0; i < PLACES && !status; i++) {
+        struct ls_error got = {0};
+        int failed = ls_wait(&requests[i], &got);
+        if (failed != LS_ECOMM || got.cause != LS_CAUSE_OTHER)
+            status = ls_error_set(error, LS_ENUMERIC, "got %d, cause %d: %.300s", failed,
+                                  (int)got.cause, got.text);
+    }
+    return status;
+}
+
 static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error)
 {
     float buffer[100] = {0};
@@ -78,6 +98,8 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
     /* The group counts on: the next collective is one for all. */
     if (status == LS_OK)
         status = ls_all_reduce(group, buffer, 100, error);
+    if (status == LS_OK)
+        status = fail_otherwise(group, error);
     ls_comm_free(group);
     return status;
 }
