@@ -2,6 +2,7 @@
 #include "config/config_private.h"
 
 #include <lockstep/parallel/arrivals.h>
+#include <lockstep/parallel/tensor.h>
 
 #include <pthread.h>
 #include <string.h>
@@ -424,7 +425,7 @@ static const struct ls_config_key table[] = {
     PATH("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
          "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
          "1W2, 2B1"),
-    INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
+    INT("parallel.chunks", LAYOUT, "0", 0, LS_SCHEDULE_CHUNKS_MAX, parallel.chunks,
         "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or "
         "any (interleaved); 0 = the fewest that the schedule needs"),
     TEXT("parallel.split", LAYOUT, "", parallel.split,
@@ -440,7 +441,7 @@ static const struct ls_config_key table[] = {
         "tensors of up to this many elements stay whole on every rank (zero 3)"),
     BOOL("parallel.reshard_after_forward", LAYOUT, "true", parallel.reshard_after_forward,
          "parameters are freed after the forward and gathered again for the backward (zero 3)"),
-    INT("parallel.tp_overlap", LAYOUT, "1", 1, 64, parallel.tp_overlap,
+    INT("parallel.tp_overlap", LAYOUT, "1", 1, LS_TP_CHUNKS_MAX, parallel.tp_overlap,
         "parts into which a tensor-parallel product is cut, so that one part is sent while the "
         "next is computed"),
     BOOL("parallel.auto", RUN, "false", train.auto_layout,

@@ -14,7 +14,7 @@ void ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, struct ls_comm *sharers,
                          .chunks = chunks,
                          .sharers_comm = sharers,
                          .sharers = sharers ? ls_comm_size(sharers) : 1};
-    LS_ASSERT(chunks >= 1 && size % tp->sharers == 0);
+    LS_ASSERT(size % tp->sharers == 0);
 }
 
 int ls_tp_sharers(int64_t tp, int64_t kv_heads)
@@ -97,13 +97,13 @@ int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype
 
 /* Rows are cut in at most tp->chunks pieces, so that one moves while the next is computed; fewer
  * where pieces would be so short that packing the weights anew is dearer than what is hidden. */
-enum { CHUNKS_MAX = 16, PIECE_ROWS_MIN = 32 };
+enum { PIECE_ROWS_MIN = 32 };
 
 /* Length of a piece of `rows` rows, a multiple of `unit`. */
 static int64_t piece_rows(const struct ls_tp *tp, int64_t rows, int64_t unit)
 {
-    int64_t chunks = ls_min(tp->chunks, CHUNKS_MAX);
-    return ls_round_up(ls_max(ls_ceil_div(rows, chunks), PIECE_ROWS_MIN), unit);
+    LS_ASSERT(tp->chunks >= 1 && tp->chunks <= LS_TP_CHUNKS_MAX);
+    return ls_round_up(ls_max(ls_ceil_div(rows, tp->chunks), PIECE_ROWS_MIN), unit);
 }
 
 /* gemm's rows [first, first + count), as far as there are such, into c. */
@@ -156,7 +156,7 @@ static int block_round(const struct reduced *r, int64_t first, int64_t count,
 static int reduced_blocks(const struct reduced *r, struct ls_error *error)
 {
     int64_t m = r->gemm->m, n = r->gemm->n, piece = piece_rows(r->tp, m, r->tp->size);
-    struct ls_request sums[CHUNKS_MAX] = {{0}}, rows[CHUNKS_MAX] = {{0}};
+    struct ls_request sums[LS_TP_CHUNKS_MAX] = {{0}}, rows[LS_TP_CHUNKS_MAX] = {{0}};
     int pieces = (int)ls_ceil_div(m, piece), status = LS_OK;
     for (int i = 0; i <= pieces && !status; i++) {
         int64_t first = i * piece, count = ls_min(piece, m - first);
@@ -197,7 +197,7 @@ static int reduced_shares(const struct reduced *r, struct ls_error *error)
     const struct ls_tp *tp = r->tp;
     int64_t n = r->gemm->n, share = share_rows(tp, r->gemm->m), piece = piece_rows(tp, share, 1);
     int64_t own_first, own_count;
-    struct ls_request sums[CHUNKS_MAX] = {{0}};
+    struct ls_request sums[LS_TP_CHUNKS_MAX] = {{0}};
     int pieces = (int)ls_ceil_div(share, piece), status = LS_OK;
     ls_tp_share(tp, r->gemm->m, &own_first, &own_count);
     for (int i = 0; i <= pieces && !status; i++) {
@@ -234,7 +234,7 @@ static int gathered_pieces(const struct ls_tp *tp, struct ls_ops *ops, const str
                            void *all, void *staging, struct ls_error *error)
 {
     int64_t k = gemm->lda, share = share_rows(tp, gemm->m), piece = piece_rows(tp, share, 1);
-    struct ls_request requests[CHUNKS_MAX] = {{0}};
+    struct ls_request requests[LS_TP_CHUNKS_MAX] = {{0}};
     struct ls_gemm whole = *gemm;
     int pieces = (int)ls_ceil_div(share, piece), status = LS_OK;
     whole.a = all;

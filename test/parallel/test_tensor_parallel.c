@@ -227,6 +227,47 @@ CASE(test_products)
     }
 }
 
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* A piece is one operation, or two where its rows are gathered behind the sum. */
+static int pieces_run(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    const struct product *p = user;
+    struct ls_comm_stats before, reduced, gathered;
+    struct ls_tp tp;
+    struct buffers b;
+    ls_tp_init(&tp, comm, NULL, p->sequence, p->chunks);
+    int status = buffers_open(&b, &tp, p->rows, error);
+    ls_comm_get_stats(comm, &before);
+    if (!status)
+        status = reduced_check(p, &tp, &b, error);
+    ls_comm_get_stats(comm, &reduced);
+    if (!status)
+        status = gathered_check(p, &tp, &b, true, error);
+    ls_comm_get_stats(comm, &gathered);
+    int64_t sums = reduced.operations - before.operations;
+    int64_t rows = gathered.operations - reduced.operations;
+    if (!status && (sums != (p->sequence ? p->chunks : 2 * p->chunks) ||
+                    rows != (p->sequence ? p->chunks : 0)))
+        status = ls_error_set(error, LS_EINVAL, "%d pieces take %ld operations and %ld", p->chunks,
+                              (long)sums, (long)rows);
+    buffers_close(&b);
+    return status;
+}
+
+CASE(test_as_many_pieces_as_the_key_takes)
+{
+    enum { RANKS = 2, ROWS = RANKS * LS_TP_CHUNKS_MAX * 32 };
+    static float a[ROWS * K], b[N * K], bias[N], zeros[ROWS * N];
+    struct product p = {LS_F32, ROWS, false, LS_TP_CHUNKS_MAX, a, b, bias, zeros, zeros};
+    struct ls_error error = {0};
+    for (int sequence = 0; sequence < 2; sequence++) {
+        p.sequence = sequence;
+        if (ls_world_run(RANKS, pieces_run, &p, &error))
+            fail_msg("%s", error.text);
+    }
+}
+
 /* The broken twin: the ranks' sums in rank order are another number. */
 CASE(test_rank_order_is_seen)
 {

@@ -19,11 +19,15 @@
 
 LS_C_BEGIN
 
+/* All parts of a product may be pending at once. */
+enum { LS_TP_CHUNKS_MAX = LS_COMM_PENDING_MAX / 2 };
+
 struct ls_tp {
     struct ls_comm *comm; /* borrowed; its size and rank are tp's; NULL for a group of one */
     int size, rank;
     bool sequence; /* the residual stream is cut by rows */
-    int chunks;    /* parts a product is cut into so that one moves while the next is computed */
+    int chunks;    /* parts a product is cut into so that one moves while the next is computed:
+                    * 1 to LS_TP_CHUNKS_MAX, and fewer where they would be short */
     /* Ranks that hold query heads of the same key/value head, if there are more ranks than such
      * heads: neighbours. Borrowed; NULL for a group of one. */
     struct ls_comm *sharers_comm;
@@ -31,7 +35,7 @@ struct ls_tp {
 };
 
 /* Local. comm and sharers are borrowed, NULL for a group of one; rank r of comm shares with the
- * ranks of the same r / size of sharers. chunks >= 1. */
+ * ranks of the same r / size of sharers. */
 void ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, struct ls_comm *sharers, bool sequence,
                 int chunks);
 
