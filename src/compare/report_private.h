@@ -129,6 +129,8 @@ struct report_run {
     bool torn;
     bool has_parts; /* some step has them */
     struct report_list evals, events, checkpoints, failures, outers;
+    struct report_eval best; /* of all evaluations, also those that the list dropped */
+    bool has_best;
     struct report_async async;
     int64_t starts;
 

@@ -213,6 +213,11 @@ static void eval_read_record(struct reading *reading, const struct ls_record *re
                              .sequences = ls_record_value(record, "sequences"),
                              .eval_s = ls_record_value(record, "eval_s")};
     reading->run->total_s[PART_EVAL] += positive(eval->eval_s);
+    const struct report_eval *best = report_best(reading->run);
+    if (isfinite(eval->loss) && (!best || eval->loss < best->loss)) {
+        reading->run->best = *eval;
+        reading->run->has_best = true;
+    }
 }
 
 /* A start or a resume: with the layout, where it differs from the one before. */
@@ -495,10 +500,5 @@ const struct report_point *report_last(const struct report_run *run)
 
 const struct report_eval *report_best(const struct report_run *run)
 {
-    const struct report_eval *best = NULL;
-    for (int64_t i = 0; i < run->evals.count; i++)
-        if (isfinite(report_eval(run, i)->loss) &&
-            (!best || report_eval(run, i)->loss < best->loss))
-            best = report_eval(run, i);
-    return best;
+    return run->has_best ? &run->best : NULL;
 }

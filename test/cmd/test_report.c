@@ -358,6 +358,26 @@ CASE(test_a_large_layout)
     free(page);
 }
 
+/* ---- many evaluations ------------------------------------------------------------------------ */
+
+/* The list drops every other one; the best is among these. */
+CASE(test_the_best_of_many_evaluations)
+{
+    enum { EVALUATIONS = 2100, BEST = 101 };
+    static char text[EVALUATIONS * 64];
+    size_t used = 0;
+    expect("mkdir evaluated", 0, "");
+    for (int i = 1; i <= EVALUATIONS; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "{\"step\": %d, \"validation_loss\": %.2f}\n", i,
+                                 i == BEST ? 1.25 : 2.5);
+    write_text("evaluated/metrics.jsonl", text);
+    char *page = page_of("evaluated");
+    has(page, "<b>1.2500</b>\n<span>best validation loss, at step 101</span>");
+    has(page, "1,076 of 2,100 evaluations are shown.");
+    free(page);
+}
+
 /* ---- two runs -------------------------------------------------------------------------------- */
 
 CASE(test_two_runs)
