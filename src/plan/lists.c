@@ -8,11 +8,21 @@
 #include <string.h>
 
 static const char meeting[] = "the matrices' meeting";
-enum { ROOM_MIN = 256 };
+enum { ROOM_MIN = 256, NUMBERS_MAX = 1 << EVENT_NUMBER_BITS };
 
 static int no_memory(struct ls_error *error)
 {
     return ls_no_memory(error, "for what the ranks of a layout do");
+}
+
+static int too_long(int64_t rank, const struct ls_recording *recording, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ENOTSUP,
+                        "rank %ld makes %ld operations and %ld transfers: expected fewer than %d, "
+                        "with what it computes fewer than %d; give a step fewer micro-batches, by "
+                        "a larger batch.micro or a smaller batch.global",
+                        (long)rank, (long)recording->count, (long)recording->transfers_count,
+                        NUMBERS_MAX, INT32_MAX);
 }
 
 /* ---- ranks that are alike -------------------------------------------------------------------- */
@@ -334,9 +344,11 @@ static void events_make(struct lists *lists, const struct ls_recording *recordin
 int lists_add(struct lists *lists, int64_t rank, const struct ls_recording *recording,
               int64_t second_at, int32_t **ticks, struct ls_error *error)
 {
-    LS_ASSERT(rank >= 0 && rank < lists->layout->ranks && recording->clock < INT32_MAX);
-    LS_ASSERT(recording->count < 1 << 25 && recording->transfers_count < 1 << 25);
+    LS_ASSERT(rank >= 0 && rank < lists->layout->ranks);
     LS_ASSERT(lists_alike(lists, rank) == rank && !lists->of_rank[rank]);
+    if (ls_max(recording->count, recording->transfers_count) >= NUMBERS_MAX ||
+        recording->clock >= INT32_MAX)
+        return too_long(rank, recording, error);
     if (!ls_list_grow(&lists->list, lists->count, &lists->room, sizeof *lists->list))
         return no_memory(error);
     struct list *list = &lists->list[lists->count++];

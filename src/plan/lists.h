@@ -18,8 +18,9 @@ enum event_kind {
     EVENT_STEP,
     EVENT_MEET
 };
+enum { EVENT_NUMBER_BITS = 25 };
 struct event {
-    uint32_t kind : 3, number : 25;
+    uint32_t kind : 3, number : EVENT_NUMBER_BITS;
     uint32_t pass : 4; /* of a simulation: enum ls_work_pass of what was computed last before */
 };
 
@@ -88,7 +89,8 @@ void lists_release(struct lists *lists);
 /* The rank that stands for rank. */
 int64_t lists_alike(const struct lists *lists, int64_t rank);
 /* What rank does, the second step from second_at on. *ticks, unless NULL: when each event was by
- * the recording's clock, to be freed by the caller after errors too. LS_ENOMEM. */
+ * the recording's clock, to be freed by the caller after errors too. LS_ENOTSUP: it does more than
+ * events can number. LS_ENOMEM. */
 int lists_add(struct lists *lists, int64_t rank, const struct ls_recording *recording,
               int64_t second_at, int32_t **ticks, struct ls_error *error);
 /* All lists were added: what ls_executor_next needs. LS_EINVAL if a rank's is missing. */

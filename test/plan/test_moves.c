@@ -665,6 +665,22 @@ CASE(test_a_rank_that_stays_away_is_caught)
     lists_release(&lists);
 }
 
+/* Of a step of very many micro-batches. Nothing of the list is read. */
+CASE(test_a_list_that_is_too_long_is_refused)
+{
+    const struct ls_recording recording = {.count = 1 << 25};
+    struct lists lists;
+    struct ls_move_proof *proof;
+    struct ls_error error = {0};
+    lists_init(&lists, muon[0]);
+    assert_int_equal(ls_move_proof_new(&lists.layout, false, &proof, &error), LS_OK);
+    assert_int_equal(ls_move_proof_add(proof, 0, &recording, &error), LS_ENOTSUP);
+    assert_text_contains(error.text, "rank 0 makes 33554432 operations");
+    assert_text_contains(error.text, "batch.micro");
+    ls_move_proof_free(proof);
+    lists_release(&lists);
+}
+
 /* 16,384 ranks are proved by 256 of them, also with a ring's hundred million messages; an eighth of
  * them, with an eighth of the micro-batches, in `make check`. Counted, not timed. */
 CASE(test_many_ranks_are_recorded_once)

@@ -36,7 +36,8 @@ int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move
                       struct ls_error *error);
 /* The rank whose list is rank's. */
 int64_t ls_move_proof_alike(const struct ls_move_proof *proof, int64_t rank);
-/* What rank does, which is its own ls_move_proof_alike. Copied. LS_ENOMEM. */
+/* What rank does, which is its own ls_move_proof_alike. Copied. LS_ENOTSUP: more operations than
+ * are taken (2^25). LS_ENOMEM. */
 int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
                       const struct ls_recording *recording, struct ls_error *error);
 

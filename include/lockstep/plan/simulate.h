@@ -61,7 +61,7 @@ void ls_simulation_free(struct ls_simulation *simulation);
 /* The rank that rank is like. */
 int64_t ls_simulation_alike(const struct ls_simulation *simulation, int64_t rank);
 /* What rank does in two steps, the second from second_at on; recording is not needed any more
- * then. rank is its own ls_simulation_alike. LS_ENOMEM. */
+ * then. rank is its own ls_simulation_alike. LS_ENOTSUP as ls_move_proof_add. LS_ENOMEM. */
 int ls_simulation_add(struct ls_simulation *simulation, int64_t rank,
                       const struct ls_recording *recording, int64_t second_at,
                       struct ls_error *error);
