@@ -135,9 +135,9 @@ int ls_tier_sweep(const char *folder)
     int removed = 0;
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         char home[PATH_MAX];
-        int rank, end = 0;
-        if (sscanf(entry->d_name, "rank-%5d.offload%n", &rank, &end) == 1 && end > 0 &&
-            !entry->d_name[end] &&
+        int end = 0;
+        (void)sscanf(entry->d_name, "rank-%*[0-9].offload%n", &end);
+        if (end > 0 && !entry->d_name[end] &&
             snprintf(home, sizeof home, "%s/%s", folder, entry->d_name) < PATH_MAX)
             removed += leftover_remove(home);
     }

@@ -270,6 +270,14 @@ CASE_WITH(test_what_killed_processes_left_is_swept, scratch_setup, scratch_teard
     assert_int_equal(ls_tier_sweep(folder), 1);
     assert_int_not_equal(stat(scratch_path(folder, "rank-00003.offload"), &status), 0);
     assert_int_equal(scratch_count(folder), 2);
+    child = start_holder(folder);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(child_status(child), 128 + SIGKILL);
+    assert_int_equal(rename(scratch_path(folder, "rank-00003.offload"),
+                            scratch_path(folder, "rank-131071.offload")),
+                     0);
+    assert_int_equal(ls_tier_sweep(folder), 1);
+    assert_int_equal(scratch_count(folder), 2);
     assert_int_equal(ls_tier_sweep(scratch_path(*state, "none")), 0);
 }
 
