@@ -66,6 +66,8 @@ struct ls_record;
 bool ls_record_number(const struct ls_record *record, const char *key, double *value);
 /* The number, NaN if there is none. */
 double ls_record_value(const struct ls_record *record, const char *key);
+/* The whole number, below 2^53 in magnitude; `otherwise` if it is none. */
+int64_t ls_record_whole(const struct ls_record *record, const char *key, int64_t otherwise);
 /* NULL if it has no such string; borrowed. */
 const char *ls_record_text(const struct ls_record *record, const char *key);
 /* "" if it has none. */

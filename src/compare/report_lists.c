@@ -150,7 +150,7 @@ int report_events(struct report *report, const struct report_run *run)
     for (int64_t i = 0; i < run->events.count; i++) {
         const struct report_event *event = report_event(run, i);
         struct report_text time = report_time(event->time);
-        ls_html_cell(&table, "%s", report_count((double)event->step).text);
+        ls_html_cell(&table, "%s", event->step >= 0 ? report_count((double)event->step).text : "–");
         ls_html_cell(&table, "%s", event->text);
         ls_html_cell(&table, "%s", *time.text ? time.text : "–");
     }

@@ -59,8 +59,8 @@ enum report_kind {
     EVENT_KINDS
 };
 struct report_event {
-    int64_t step;
-    double time; /* NaN if it was not recorded */
+    int64_t step; /* -1 if it was not recorded */
+    double time;  /* NaN if it was not recorded */
     enum report_kind kind;
     char text[480];
 };

@@ -137,7 +137,7 @@ static void event_add(struct reading *reading, const struct ls_record *record,
         reading->no_memory = true;
         return;
     }
-    *event = (struct report_event){.step = (int64_t)ls_record_value(record, "step"),
+    *event = (struct report_event){.step = ls_record_whole(record, "step", -1),
                                    .time = ls_record_value(record, "time"),
                                    .kind = kind};
     LS_FORMAT(event->text, format);
@@ -164,7 +164,7 @@ static void parts_read(struct report_run *run, const struct ls_record *record,
 static void step_read(struct reading *reading, const struct ls_record *record)
 {
     struct report_run *run = reading->run;
-    struct report_point point = {.step = (int64_t)ls_record_value(record, "step"),
+    struct report_point point = {.step = ls_record_whole(record, "step", -1),
                                  .count = 1,
                                  .tokens = ls_record_value(record, "tokens"),
                                  .trained_s = trained_s(run, record),
@@ -183,7 +183,7 @@ static void step_read(struct reading *reading, const struct ls_record *record)
     }
     report_push_read(run, record);
     run->steps++;
-    run->tokens = (int64_t)positive(point.tokens);
+    run->tokens = ls_max(ls_record_whole(record, "tokens", 0), 0);
     run->not_finite += !isfinite(point.loss);
     if (!point_add(run, &point))
         reading->no_memory = true;
@@ -205,7 +205,7 @@ static void eval_read_record(struct reading *reading, const struct ls_record *re
         return;
     }
     *eval =
-        (struct report_eval){.step = (int64_t)ls_record_value(record, "step"),
+        (struct report_eval){.step = ls_record_whole(record, "step", -1),
                              .tokens = (double)reading->run->tokens,
                              .trained_s = trained_s(reading->run, record),
                              .loss = ls_record_value(record, "validation_loss"),
@@ -278,7 +278,7 @@ static void record_visit(void *user, const struct ls_record *record)
     struct reading *reading = user;
     struct report_run *run = reading->run;
     double value, time = ls_record_value(record, "time");
-    if (reading->no_memory || !isfinite(ls_record_value(record, "step")))
+    if (reading->no_memory || ls_record_whole(record, "step", -1) < 0)
         return;
     const char *event = ls_record_text(record, "event");
     if (event)

@@ -12,7 +12,7 @@
 bool report_meeting_read(struct report_run *run, const struct ls_record *record)
 {
     struct report_async *async = &run->async;
-    double step = 0, fragment = 0, norm, wait_s;
+    double norm, wait_s;
     async->meetings++;
     for (int i = 0; i < REPORT_GROUPS; i++) {
         char key[32];
@@ -27,9 +27,8 @@ bool report_meeting_read(struct report_run *run, const struct ls_record *record)
     struct report_outer *outer = report_list_add(&run->outers, sizeof *outer);
     if (!outer)
         return false;
-    ls_record_number(record, "step", &step);
-    ls_record_number(record, "fragment", &fragment);
-    *outer = (struct report_outer){(int64_t)step,
+    const int64_t fragment = ls_record_whole(record, "fragment", 0);
+    *outer = (struct report_outer){ls_record_whole(record, "step", 0),
                                    fragment >= 0 && fragment < 4096 ? (int)fragment : 0, norm};
     return true;
 }

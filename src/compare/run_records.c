@@ -104,12 +104,13 @@ static void metrics_visit(void *user, const struct ls_record *record)
     const char *loss_bits = ls_record_text(record, "loss_bits");
     const char *hash = ls_record_text(record, "hash");
     const char *event = ls_record_text(record, "event");
-    double step = ls_record_value(record, "step"), given, loss;
+    const int64_t step = ls_record_whole(record, "step", -1);
+    double given, loss;
     if (event)
         event_visit(user, event, ls_record_string(record, "data"));
-    if (isnan(step) || (!loss_bits && !hash))
+    if (step < 0 || (!loss_bits && !hash))
         return;
-    struct ls_recorded_step *added = step_add(user, (int64_t)step);
+    struct ls_recorded_step *added = step_add(user, step);
     if (!added)
         return;
     added->has_loss = loss_bits != NULL;

@@ -23,15 +23,6 @@ struct reading {
     struct ls_error *error;  /* of the first line that is wrong; those behind it are not read */
 };
 
-/* The whole number of a field; INT64_MIN if there is none. */
-static int64_t whole_number(const struct ls_record *record, const char *key)
-{
-    double value;
-    bool whole =
-        ls_record_number(record, key, &value) && fabs(value) < 0x1p53 && value == floor(value);
-    return whole ? (int64_t)value : INT64_MIN;
-}
-
 static int bad(const struct reading *r, int code, const char *key, const struct ls_record *record,
                const char *expected, int64_t number)
 {
@@ -49,7 +40,7 @@ static int header_read(struct reading *r, const struct ls_record *record)
 {
     const struct ls_arrival_rule rule = r->order->rule;
     const char *recipe = ls_record_text(record, "recipe");
-    if (whole_number(record, "arrivals") != FORMAT_VERSION)
+    if (ls_record_whole(record, "arrivals", INT64_MIN) != FORMAT_VERSION)
         return bad(r, LS_EDATA, "arrivals", record, "the first line of a log of version ",
                    FORMAT_VERSION);
     if (!recipe || strcmp(recipe, r->recipe) != 0)
@@ -57,9 +48,9 @@ static int header_read(struct reading *r, const struct ls_record *record)
                              "the order of arrivals of another recipe, %.100s: expected %.100s; "
                              "take the configuration of the run that wrote it",
                              recipe ? recipe : "without a digest", r->recipe);
-    if (whole_number(record, "workers") != rule.workers)
+    if (ls_record_whole(record, "workers", INT64_MIN) != rule.workers)
         return bad(r, LS_ECONFIG, "workers", record, "as many as the recipe has, ", rule.workers);
-    if (whole_number(record, "bound") != rule.bound)
+    if (ls_record_whole(record, "bound", INT64_MIN) != rule.bound)
         return bad(r, LS_ECONFIG, "bound", record, "the recipe's, ", rule.bound);
     return LS_OK;
 }
@@ -99,7 +90,7 @@ static int change_read(struct reading *r, const struct ls_record *record, bool *
     *is = change < 2;
     if (!*is)
         return LS_OK;
-    const int64_t worker = whole_number(record, change_keys[change]);
+    const int64_t worker = ls_record_whole(record, change_keys[change], INT64_MIN);
     if (worker < 0 || worker >= order->rule.workers)
         return bad(r, LS_EDATA, change_keys[change], record, "0 to ", order->rule.workers - 1);
     const struct arrival_change *last = order->changed ? &order->changes[order->changed - 1] : NULL;
@@ -126,16 +117,16 @@ static int event_read(struct reading *r, const struct ls_record *record)
 {
     struct ls_arrivals *order = r->order;
     struct ls_clocks *clocks = &r->clocks;
-    const int64_t worker = whole_number(record, "worker");
+    const int64_t worker = ls_record_whole(record, "worker", INT64_MIN);
     bool changes;
-    if (whole_number(record, "event") != clocks->version)
+    if (ls_record_whole(record, "event", INT64_MIN) != clocks->version)
         return bad(r, LS_EDATA, "event", record, "events without a gap, so ", clocks->version);
     int status = change_read(r, record, &changes);
     if (status || changes)
         return status;
     if (worker < 0 || worker >= order->rule.workers)
         return bad(r, LS_EDATA, "worker", record, "0 to ", order->rule.workers - 1);
-    if (whole_number(record, "clock") != clocks->clock[worker])
+    if (ls_record_whole(record, "clock", INT64_MIN) != clocks->clock[worker])
         return bad(r, LS_EDATA, "clock", record, "the worker's next, ", clocks->clock[worker]);
     if (!ls_clocks_admit(clocks, (int)worker))
         return bad_push(r, (int)worker);

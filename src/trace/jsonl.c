@@ -261,6 +261,12 @@ double ls_record_value(const struct ls_record *record, const char *key)
     return value;
 }
 
+int64_t ls_record_whole(const struct ls_record *record, const char *key, int64_t otherwise)
+{
+    double value = ls_record_value(record, key);
+    return fabs(value) < 0x1p53 && value == floor(value) ? (int64_t)value : otherwise;
+}
+
 const char *ls_record_text(const struct ls_record *record, const char *key)
 {
     return json_string_value(json_object_get((const json_t *)record, key));

@@ -378,6 +378,24 @@ CASE(test_the_best_of_many_evaluations)
     free(page);
 }
 
+/* A step that is no whole number is none: it had been drawn at -9e18. */
+CASE(test_records_without_a_step)
+{
+    expect("mkdir stepless", 0, "");
+    write_text("stepless/metrics.jsonl",
+               "{\"step\": 1, \"loss\": 3.5, \"tokens\": 1e300}\n"
+               "{\"step\": 1e300, \"loss\": 1.5}\n{\"step\": -5, \"validation_loss\": 1}\n"
+               "{\"step\": 2, \"loss\": 2.5, \"tokens\": 8}\n");
+    write_text("stepless/events.jsonl", "{\"event\": \"host_lost\", \"host\": \"node7\"}\n");
+    char *page = page_of("stepless");
+    has(page, "<b>2.5000</b>\n<span>training loss at step 2</span>");
+    has(page, "None recorded (eval.every says how often");
+    has_in(page, "Starts, saves, signals, failures, skipped steps, warnings, hashes",
+           "<td>host node7 does not answer</td>");
+    has_not(page, "e+18");
+    free(page);
+}
+
 /* ---- two runs -------------------------------------------------------------------------------- */
 
 CASE(test_two_runs)

@@ -196,6 +196,27 @@ CASE_WITH(test_series, scratch_setup, scratch_teardown)
     assert_int_equal(series.count, 0);
 }
 
+static void show_whole(void *user, const struct ls_record *record)
+{
+    int64_t **next = user;
+    *(*next)++ = ls_record_whole(record, "step", -7);
+}
+
+CASE_WITH(test_whole_numbers, scratch_setup, scratch_teardown)
+{
+    static const int64_t expected[] = {3, 4, -5, -7, -7, -7, -7, -7, -7};
+    static const char text[] =
+        "{\"step\": 3}\n{\"step\": 4.0}\n{\"step\": -5}\n{\"step\": 2.5}\n{\"step\": 1e300}\n"
+        "{\"step\": 9007199254740992}\n{\"step\": \"3\"}\n{\"step\": null}\n{}\n";
+    const char *path = scratch_path(*state, "whole.jsonl");
+    struct ls_error error = {0};
+    int64_t found[9], *next = found;
+    bool torn;
+    scratch_write(path, text, sizeof text - 1);
+    assert_ok(ls_jsonl_each(path, show_whole, &next, &torn, &error), error);
+    assert_memory_equal(found, expected, sizeof expected);
+}
+
 CASE_WITH(test_full_disk_keeps_whole_lines, scratch_setup, scratch_teardown)
 {
     struct ls_error error = {0};
