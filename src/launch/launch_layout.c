@@ -43,12 +43,18 @@ static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double 
     return ls_cluster_read_text("what is left", text, strlen(text), cluster, error);
 }
 
+/* A key of a layout that the user fixed, with parallel.auto. */
+static bool fixed(const struct ls_config *config, const char *key)
+{
+    return !stays(key) && ls_search_given(config, key);
+}
+
 static int search(const struct ls_config *start, const struct ls_cluster *cluster,
                   struct ls_config *best, struct ls_error *error)
 {
     struct ls_search found = {0};
     const struct ls_search_options options = {
-        .config = start, .cluster = cluster, .top = 1, .seconds = SEARCH_S};
+        .config = start, .cluster = cluster, .top = 1, .seconds = SEARCH_S, .pinned = fixed};
     int status = ls_search_run(&options, &found, error);
     *best = *start;
     if (!status)
@@ -57,19 +63,21 @@ static int search(const struct ls_config *start, const struct ls_cluster *cluste
     return status;
 }
 
-/* Among layouts on at most `slots` ranks. */
+/* Among layouts on at most `slots` ranks; keep: with the keys of the layout that were given beside
+ * the file. */
 static int planners_best(const struct ls_launch *launch, const struct launch_hosts *hosts,
-                         int64_t slots, double peak_flops, char *keys, int64_t *ranks,
+                         int64_t slots, bool keep, double peak_flops, char *keys, int64_t *ranks,
                          struct ls_error *error)
 {
     const struct ls_config *config = launch->config;
     struct ls_config start = *config, best;
     start.parallel.workers = 1;
     start.parallel.servers = 0;
-    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++)
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        bool own = stays(key->name) || (keep && ls_search_given(config, key->name));
         if (key->part == LS_CONFIG_LAYOUT)
-            start.origin[key - ls_config_keys(NULL)].line =
-                stays(key->name) ? LS_CONFIG_FROM_OVERRIDE : 0;
+            start.origin[key - ls_config_keys(NULL)].line = own ? LS_CONFIG_FROM_OVERRIDE : 0;
+    }
     int status = ls_error_set(error, LS_ELAYOUT, "no layout for %ld ranks", (long)slots);
     for (int64_t n = slots; n > 0 && status == LS_ELAYOUT; n--) {
         struct ls_cluster cluster = {0};
@@ -77,9 +85,10 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
         if (!status)
             status = search(&start, &cluster, &best, error);
         ls_cluster_release(&cluster);
-        *ranks = n;
         if (*launch->asked)
             status = ls_error_set(error, LS_ESTOPPED, "asked to end while a layout was searched");
+        if (!status)
+            *ranks = n;
     }
     if (!status) /* what must be set in the configuration as it was given */
         ls_config_layout_text(&best, config, keys, LS_CONFIG_TEXT_BYTES);
@@ -134,9 +143,14 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
                             "workers of a server that takes who comes first need all %ld ranks, "
                             "and there are %ld",
                             (long)wanted, (long)slots);
-    int status =
-        planners_best(launch, hosts, ls_min(slots, wanted),
-                      watch->peak_flops / (double)ls_max(watch->ranks, 1), keys, ranks, error);
+    double peak_flops = watch->peak_flops / (double)ls_max(watch->ranks, 1);
+    int status = LS_ELAYOUT;
+    if (planned) /* keys of the command line are fixed, as far as there are ranks for them */
+        status = planners_best(launch, hosts, ls_min(slots, wanted), true, peak_flops, keys, ranks,
+                               error);
+    if (status == LS_ELAYOUT)
+        status = planners_best(launch, hosts, ls_min(slots, wanted), false, peak_flops, keys, ranks,
+                               error);
     if (!status && planned)
         ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "parallel.auto=false");
     if (!status && *ranks == 1)

@@ -295,8 +295,8 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
 
 /* The given layout if hosts that are up have its `wanted` ranks, else the planner's best on what
  * there is: keys[LS_CONFIG_TEXT_BYTES] = what is to be set for it beside the words of the launch,
- * and *ranks = its ranks. LS_ELAYOUT: none fits. LS_ESTOPPED: the launcher was asked to end
- * meanwhile. */
+ * and *ranks = its ranks; both stay after an error. LS_ELAYOUT: none fits. LS_ESTOPPED: the
+ * launcher was asked to end meanwhile. */
 int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          const struct launch_watch *watch, int64_t wanted, char *keys,
                          int64_t *ranks, struct ls_error *error);

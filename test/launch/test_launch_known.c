@@ -1,5 +1,6 @@
 /* What the launcher knows of its hosts, call by call: which are this machine, and what stays as it
- * was because nobody could be asked. */
+ * was because nobody could be asked; and the layout that it chooses on them. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"
@@ -74,6 +75,34 @@ CASE_WITH(test_slurm_does_not_answer, scratch_setup, scratch_teardown)
     setenv("PATH", before, 1);
     unsetenv("SLURM_JOB_ID");
     free(before);
+}
+
+/* With parallel.auto keys of the command line are fixed, while there are ranks for them. */
+CASE(test_keys_that_the_planner_leaves)
+{
+    struct launch_host list[] = {{.name = "localhost", .slots = 2, .here = true, .up = true}};
+    const struct launch_hosts hosts = {.list = list, .count = 1};
+    const struct launch_watch watch = {0};
+    const struct ls_config config =
+        config_of_words("model.preset=gpt2-tiny model.vocab=50 batch.global=8 parallel.tp=2 "
+                        "parallel.auto=true");
+    int asked = 0;
+    const struct ls_launch launch = {.config = &config, .asked = &asked};
+    char keys[LS_CONFIG_TEXT_BYTES];
+    struct ls_error error = {0};
+    int64_t ranks;
+    assert_ok(launch_layout_choose(&launch, &hosts, &watch, 2, keys, &ranks, &error), error);
+    assert_int_equal(ranks, 2);
+    assert_null(strstr(keys, "parallel.tp="));
+    list[0].slots = 1;
+    assert_ok(launch_layout_choose(&launch, &hosts, &watch, 2, keys, &ranks, &error), error);
+    assert_int_equal(ranks, 1);
+    assert_non_null(strstr(keys, "parallel.tp=1"));
+    asked = 1;
+    list[0].slots = 2;
+    assert_int_equal(launch_layout_choose(&launch, &hosts, &watch, 2, keys, &ranks, &error),
+                     LS_ESTOPPED);
+    assert_int_equal(ranks, 1);
 }
 
 SUITE_MAIN(NULL, NULL)
