@@ -16,8 +16,8 @@ _NAMES = {"f4": "float32", "f2": "float16", "bf16": "bfloat16"}
 class _View:
     """Memory of the library, which stays as long as this does."""
 
-    def __init__(self, session: Session, name: str, raw: Array) -> None:
-        self.session = session
+    def __init__(self, session: Session, name: str, raw: Array, trains: bool) -> None:
+        self.session, self.trains = session, trains
         gone = Unviewed(self, session.unviewed.append)
         gone.name = name
         session.views.add(gone)
@@ -28,7 +28,7 @@ class _View:
     @property
     def __array_interface__(self) -> Dict[str, Any]:
         letter = "u" if self.dtype == "bf16" else self.dtype[0]
-        return {"version": 3, "shape": self.shape, "data": (self.pointer, False),
+        return {"version": 3, "shape": self.shape, "data": (self.pointer, not self.trains),
                 "typestr": f"<{letter}{ITEM_BYTES[self.dtype]}", "strides": None}
 
 
@@ -128,7 +128,7 @@ class Tensor:
                               copied=False)["value"]
             if raw is None:
                 raise ArgumentError(f"{self.name}: no view shows it")
-            self._view = _View(session, self.name, raw)
+            self._view = _View(session, self.name, raw, self._owner._what == "run")
         self._owner._session_open()
         return self._view
 
@@ -136,9 +136,10 @@ class Tensor:
         """Its values as a numpy array, float32 (bf16 as uint16, its bits; ``np.asarray(tensor)`` has
         its values).
 
-        Where one rank has all of it the array is the library's memory: no copy. Writing to it
-        between two steps changes the parameter, on all ranks from the next call on. Where ranks
-        share it, it is a copy, read-only; :meth:`set` writes. Over MPI that is collective.
+        Where one rank has all of it the array is the library's memory: no copy. Of a run, writing to
+        it between two steps changes the parameter, on all ranks from the next call on; of a model
+        it is read-only. Where ranks share it, it is a copy, read-only; :meth:`set` writes. Over MPI
+        that is collective.
         """
         np = numpy()
         try:

@@ -542,6 +542,9 @@ def test_a_finished_run_is_a_model_in_any_layout(recipe):
         assert (one.ranks, cut.ranks, staged.ranks) == (1, 2, 2)
         for other in (cut, staged):
             np.testing.assert_array_equal(one.logprobs(ids), other.logprobs(ids))
+        weights = one.params["wte.weight"].numpy()
+        with pytest.raises(ValueError, match="read-only"):  # other ranks would not have it
+            weights[0, 0] = 1
         assert one.write("1 and 2", max_tokens=4, seed=1) == one.write(["1 and 2"], max_tokens=4,
                                                                       seed=1)
 
