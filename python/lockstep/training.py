@@ -350,8 +350,9 @@ class _Opened:
             out = os.path.join(folder, "model")
             out = self._shared_path(out)
             self.save_pretrained(out)
-            weights = _safetensors.read_folder(out)
-            names = _state_names(out, weights)
+            with self._session_open().refusing("share"):
+                weights = _safetensors.read_folder(out)
+                names = _state_names(out, weights)
             self._shared_path(out)  # all have read it before rank 0 removes it
             return {name: weights[stored] for name, stored in names.items()}
 
@@ -654,11 +655,12 @@ class Run(_Opened):
                 whole = {name: _arrays.floats(name, tensors[name], tuple(data.shape), finite)
                          for name, data in before.items()}
             self._shared_path(out)  # all have read it before rank 0 writes
-            if self.rank == 0:
-                for name in os.listdir(out):
-                    if ".safetensors" in name:
-                        os.remove(os.path.join(out, name))
-                _safetensors.write(os.path.join(out, "model.safetensors"), whole)
+            with session.refusing("share"):
+                if self.rank == 0:
+                    for name in os.listdir(out):
+                        if ".safetensors" in name:
+                            os.remove(os.path.join(out, name))
+                    _safetensors.write(os.path.join(out, "model.safetensors"), whole)
             self._shared_path(out)
             self.load(out)
 

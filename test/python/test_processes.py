@@ -126,12 +126,23 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
               "    drawn(run.load_state_dict, {}, tensors)\n"
               "    drawn(run.load_state_dict, 5, tensors)\n"
               "    drawn(run.load, 5, run.out)\n"
+              "    def broken(call, name, ranks):  # files of this process, not what it was given\n"
+              "        def fails(*_): raise OSError('no space')\n"
+              "        for bad in ranks:\n"
+              "            whole = getattr(ls.training._safetensors, name)\n"
+              "            if run.rank == bad: setattr(ls.training._safetensors, name, fails)\n"
+              "            try: call()\n"
+              "            except (OSError, ls.ArgumentError) as error:\n"
+              "                told.append(str(error).replace(f'rank {bad}: ', ''))\n"
+              "            setattr(ls.training._safetensors, name, whole)\n"
+              "    broken(run.state_dict, 'read_folder', (0, 1))\n"
+              "    broken(lambda: run.load_state_dict(tensors), 'write', (0, 0))\n"
               "    print(json.dumps([told, run.step_count, run.step(good).loss, run.hash()]))\n")
     status, out, told = two_processes(script, recipe, tmp_path / "printed")
     assert status == 0, told
     assert out[0] == out[1]
     refused, step, loss, hash_ = json.loads(out[0])
-    assert refused[::2] == refused[1::2] and len(refused) == 32 and step == 0
+    assert refused[::2] == refused[1::2] and len(refused) == 36 and step == 0
     with ls.Run(recipe, {"train.out": str(tmp_path / "one")}, progress=False) as run:
         assert (run.step(np.arange(68).reshape(4, 17)).loss, run.hash()) == (loss, hash_)
 
