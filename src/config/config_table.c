@@ -19,8 +19,8 @@
     INT(name, part, initial, low, 0x1p60, field, help)
 /* Bounds inclusive; above the lower; below the upper. */
 /* A count, or a word whose value is none. */
-#define COUNT_OR(name, part, initial, low, words, field, help)                                     \
-    KEY(INT, name, part, initial, low, 0x1p60, false, false, words, field, help)
+#define COUNT_OR(name, part, initial, low, high, words, field, help)                               \
+    KEY(INT, name, part, initial, low, high, false, false, words, field, help)
 #define REAL(name, part, initial, low, high, field, help)                                          \
     KEY(REAL, name, part, initial, low, high, false, false, NULL, field, help)
 #define REAL_ABOVE(name, part, initial, low, high, field, help)                                    \
@@ -322,7 +322,8 @@ static const struct ls_config_key table[] = {
          "a run whose workers this one's follow: diloco: who takes part when, from its members; "
          "server: the order of updates, from its arrivals, in the place of the clock; empty = "
          "none, but without server ranks train.out"),
-    COUNT_OR("async.staleness", RECIPE, "free", 0, free_bound, async.staleness,
+    COUNT_OR("async.staleness", RECIPE, "free", 0, LS_ARRIVAL_BOUND_MAX, free_bound,
+             async.staleness,
              "server: clocks that a worker may be ahead of the slowest before it waits (stale "
              "synchronous parallel): 0 = bulk synchronous, free = it never waits"),
     TEXT("async.times", RECIPE, "", async.times,
@@ -534,7 +535,7 @@ static const struct ls_config_key table[] = {
     WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
          "if a loss or gradient is not finite: stop the run, or skip that step"),
 
-    COUNT_OR("snapshot.every", RUN, "0", 0, automatic, snapshot.every,
+    COUNT_OR("snapshot.every", RUN, "0", 0, 0x1p60, automatic, snapshot.every,
              "steps between snapshots: checkpoints in the memory of each machine, which outlive "
              "its ranks, and from which checkpoints are written while steps go on; auto = as "
              "often as their measured cost and snapshot.failures say (the default of `lockstep "

@@ -10,10 +10,10 @@ int arrivals_check_rule(struct ls_arrival_rule rule, struct ls_error *error)
     if (rule.workers < 1 || rule.workers > LS_ARRIVAL_WORKERS_MAX)
         return ls_error_set(error, LS_EINVAL, "%d workers: expected 1 to %d", rule.workers,
                             LS_ARRIVAL_WORKERS_MAX);
-    if (rule.bound < LS_BOUND_FREE)
+    if (rule.bound < LS_BOUND_FREE || rule.bound > LS_ARRIVAL_BOUND_MAX)
         return ls_error_set(error, LS_EINVAL,
-                            "a bound of %d clocks: expected 0 or more, or %d for none", rule.bound,
-                            LS_BOUND_FREE);
+                            "a bound of %d clocks: expected 0 to %d, or %d for none", rule.bound,
+                            LS_ARRIVAL_BOUND_MAX, LS_BOUND_FREE);
     return LS_OK;
 }
 

@@ -370,6 +370,7 @@ CASE(test_overrides_refused)
         {"optim.moments=bf61", "did you mean bf16?"},
         {"numerics.loss_scale=-1", "expected a number"},
         {"numerics.hysteresis=0", "expected a whole number"},
+        {"async.staleness=4294967296", "free or a whole number from 0 to 1073741824"},
         {"data.train=\xff\xfe", "UTF-8"},
         {"sample.prompt=\xed\xa0\x80", "UTF-8"},
     };

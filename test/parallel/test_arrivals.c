@@ -284,7 +284,8 @@ CASE(test_bad_tables)
     } cases[] = {
         {{0, 1}, {1, 1}, "0 workers: expected 1 to 4096"},
         {{4097, 1}, {1, 1}, "4097 workers"},
-        {{2, -2}, {1, 1}, "a bound of -2 clocks: expected 0 or more, or -1"},
+        {{2, -2}, {1, 1}, "a bound of -2 clocks: expected 0 to 1073741824, or -1"},
+        {{2, INT32_MAX}, {1, 1}, "a bound of 2147483647 clocks: expected 0 to 1073741824, or -1"},
         {{2, 1}, {1, 0}, "the time of worker 1 is 0: expected 1 to 1048576"},
         {{2, 1}, {1048577, 1}, "the time of worker 0 is 1048577"},
     };

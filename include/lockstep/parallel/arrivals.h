@@ -47,11 +47,11 @@
 
 LS_C_BEGIN
 
-enum { LS_BOUND_FREE = -1, LS_ARRIVAL_WORKERS_MAX = 4096 };
+enum { LS_BOUND_FREE = -1, LS_ARRIVAL_BOUND_MAX = 1 << 30, LS_ARRIVAL_WORKERS_MAX = 4096 };
 
 struct ls_arrival_rule {
     int workers;   /* 1 to LS_ARRIVAL_WORKERS_MAX */
-    int32_t bound; /* 0 or more, or LS_BOUND_FREE */
+    int32_t bound; /* 0 to LS_ARRIVAL_BOUND_MAX, or LS_BOUND_FREE */
 };
 
 /* One push. */
