@@ -335,7 +335,7 @@ def verdicts(soak, steps, expected, left, goodput):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     parser.add_argument("--minutes", type=int, default=60)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
@@ -345,6 +345,7 @@ def main():
     given = parser.parse_args()
     self_test()
     if given.self_test:
+        parser.format_help()
         return
     keys = [*KEYS, *(KILLS_KEYS if given.kills else SOAK_KEYS), *given.keys]
     begin = time.time()
