@@ -17,6 +17,7 @@
 
 enum {
     LOOK_MS = 10,
+    TURNS_MAX = 64, /* in a look: a job that never stops talking is watched too */
     COMMAND_S = 30,
     DOOMED_S = 2,
     OVER_S = 5,
@@ -272,39 +273,34 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
 
 /* Of tasks that ended badly, which srun names, a signal leaves the others waiting for ever. Those
  * that ended by themselves do so together. */
-static void tasks_look(struct launch_job *job)
+static void task_look(struct launch_job *job, const char *line, size_t length)
 {
-    for (const char *at = job->said; (at = strstr(at, "srun: error: ")); at++) {
-        size_t length = strcspn(at, "\n");
-        if (!at[length] || !memmem(at, length, ": task", 6))
-            continue;
-        bool itself = memmem(at, length, "Exited with exit code", 21) != NULL;
-        double until_s = ls_now_s() + (itself ? PARTING_S : 0);
-        job->broken_s = job->broken_s > 0 ? fmin(job->broken_s, until_s) : until_s;
-    }
+    static const char mark[] = "srun: error: ", exited[] = "Exited with exit code";
+    const char *at = memmem(line, length, mark, sizeof mark - 1);
+    size_t rest = at ? length - (size_t)(at - line) : 0;
+    if (!at || line[length - 1] != '\n' || !memmem(at, rest, ": task", 6))
+        return;
+    bool itself = memmem(at, rest, exited, sizeof exited - 1) != NULL;
+    double until_s = ls_now_s() + (itself ? PARTING_S : 0);
+    job->broken_s = job->broken_s > 0 ? fmin(job->broken_s, until_s) : until_s;
 }
 
-/* Keeps the end of what was said. */
-static void said_add(struct launch_job *job, const char *text, size_t bytes)
+/* Keeps the end of what was said, of a line of at most sizeof job->line. */
+static void said_add(struct launch_job *job, const char *line, size_t length)
 {
-    size_t room = sizeof job->said - 1;
-    if (bytes > room) {
-        text += bytes - room;
-        bytes = room;
+    static const char last[] = "noticed that process rank "; /* by mpirun, once none is left */
+    enum { KEPT = sizeof job->said / 2 };
+    if (job->length + length >= sizeof job->said) {
+        memmove(job->said, job->said + job->length - KEPT, KEPT);
+        job->length = KEPT;
     }
-    if (job->length + bytes > room) {
-        size_t gone = job->length + bytes - room;
-        memmove(job->said, job->said + gone, job->length - gone);
-        job->length -= gone;
-    }
-    memcpy(job->said + job->length, text, bytes);
-    job->length += bytes;
+    memcpy(job->said + job->length, line, length);
+    job->length += length;
     job->said[job->length] = '\0';
-    /* What mpirun says last, once no process is left. */
-    if (job->over_s == 0 && strstr(job->said, "noticed that process rank "))
+    if (job->over_s == 0 && memmem(line, length, last, sizeof last - 1))
         job->over_s = ls_now_s();
     if (job->step[0])
-        tasks_look(job);
+        task_look(job, line, length);
 }
 
 /* What ranks hand out stays here; all else is passed on. */
@@ -381,7 +377,7 @@ bool launch_job_look(struct launch_job *job)
     int status;
     struct pollfd wait = {.fd = job->stderr_fd, .events = POLLIN};
     poll(&wait, 1, LOOK_MS);
-    while (said_pass(job))
+    for (int turn = 0; turn < TURNS_MAX && said_pass(job); turn++)
         continue;
     launch_output_pass(job->output);
     pid_t changed = waitpid(job->pid, &status, WNOHANG | WUNTRACED | WCONTINUED);

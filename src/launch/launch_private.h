@@ -147,7 +147,7 @@ struct launch_job {
     int stderr_fd;
     char line[8192]; /* what it wrote to stderr: the line that has no end yet */
     size_t held;
-    char said[16384]; /* and the end of what was passed on */
+    char said[32768]; /* and the end of what was passed on: half of that, or more */
     size_t length;
     struct launch_ends ends;
     double doomed_s; /* since when a rank has said that the job cannot go on; 0: none has */

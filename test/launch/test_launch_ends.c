@@ -425,6 +425,18 @@ CASE(test_a_start_that_is_asked_to_end)
     assert_int_equal(launched_events(folder, "early", "stopped", NULL), 1);
 }
 
+/* A job that writes to stderr without a pause is watched all the same. */
+CASE(test_a_job_that_never_stops_talking)
+{
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "yes | head -c 200000 >&2\nkill -TERM $PPID\nkill -USR1 $PPID\n"
+                 "yes | head -c 1000000000 >&2\n");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=talks 2>/dev/null", 21, "");
+    assert_int_equal(launched_events(folder, "talks", "stopped", NULL), 1);
+}
+
 /* Ranks that were killed just before they are asked to end: what they saved is there, as after a
  * job that saved more. One that failed too often is given up as ever. */
 CASE(test_a_failed_job_that_is_asked_to_end)
