@@ -125,6 +125,26 @@ static int verify_one(struct verified *verified, const char *directory, struct l
     return LS_OK;
 }
 
+static int no_checkpoint(const char *path, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ECKPT,
+                        "%.500s holds no checkpoint: expected a run, or one of its checkpoints",
+                        path);
+}
+
+/* One that has lost its manifest is known by its name. */
+static bool is_checkpoint(const char *path)
+{
+    char manifest[PATH_MAX];
+    const char *name = path + strlen(path);
+    while (name > path && name[-1] == '/')
+        name--;
+    while (name > path && name[-1] != '/')
+        name--;
+    return !strncmp(name, "step-", 5) ||
+           (!ls_path_join(manifest, path, "manifest.json", NULL) && access(manifest, F_OK) == 0);
+}
+
 /* A checkpoint, or all of a run: the damaged ones too. */
 static int verify_path(const char *path, struct verified *verified, struct ls_error *error)
 {
@@ -136,13 +156,10 @@ static int verify_path(const char *path, struct verified *verified, struct ls_er
     if (access(path, F_OK) != 0)
         return ls_error_errno(error, errno, "%.500s", path);
     if (access(folder, F_OK) != 0)
-        return verify_one(verified, path, error);
+        return is_checkpoint(path) ? verify_one(verified, path, error) : no_checkpoint(path, error);
     status = ls_checkpoint_steps(path, &steps, &count, error);
     if (!status && count == 0)
-        status = ls_error_set(error, LS_ECKPT,
-                              "%.500s holds no checkpoint: expected a run, or one of its "
-                              "checkpoints",
-                              path);
+        status = no_checkpoint(path, error);
     for (int64_t i = 0; i < count && !status; i++) {
         status = ls_checkpoint_path(folder, path, steps[i], error);
         if (!status)

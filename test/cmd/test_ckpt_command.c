@@ -177,6 +177,8 @@ CASE(test_ckpt_refuses)
     expect("$L ckpt verify nowhere", ls_exit_code(LS_EIO), "nowhere");
     expect("mkdir -p bare/checkpoints && $L ckpt verify bare", ls_exit_code(LS_ECKPT),
            "bare holds no checkpoint");
+    expect("$L ckpt verify bare/checkpoints/", ls_exit_code(LS_ECKPT),
+           "bare/checkpoints/ holds no checkpoint");
     expect("$L ckpt inspect", 2, "expected a run, or one of its checkpoints");
     expect("$L ckpt inspect one two", 2, "expected");
     expect("$L ckpt inspect bare", ls_exit_code(LS_ECKPT), "bare holds no checkpoint");
