@@ -145,10 +145,18 @@ static bool is_checkpoint(const char *path)
            (!ls_path_join(manifest, path, "manifest.json", NULL) && access(manifest, F_OK) == 0);
 }
 
+/* Whether path is RUN/checkpoints; run: RUN. */
+static bool is_all_of(const char *path, char run[PATH_MAX])
+{
+    char folder[PATH_MAX], here[PATH_MAX], there[PATH_MAX];
+    return !ls_checkpoint_run(path, run, NULL) && !ls_path_join(folder, run, "checkpoints", NULL) &&
+           realpath(path, here) && realpath(folder, there) && !strcmp(here, there);
+}
+
 /* A checkpoint, or all of a run: the damaged ones too. */
 static int verify_path(const char *path, struct verified *verified, struct ls_error *error)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], run[PATH_MAX];
     int64_t *steps, count;
     int status = ls_path_join(folder, path, "checkpoints", error);
     if (status)
@@ -156,7 +164,9 @@ static int verify_path(const char *path, struct verified *verified, struct ls_er
     if (access(path, F_OK) != 0)
         return ls_error_errno(error, errno, "%.500s", path);
     if (access(folder, F_OK) != 0)
-        return is_checkpoint(path) ? verify_one(verified, path, error) : no_checkpoint(path, error);
+        return is_all_of(path, run)  ? verify_path(run, verified, error)
+               : is_checkpoint(path) ? verify_one(verified, path, error)
+                                     : no_checkpoint(path, error);
     status = ls_checkpoint_steps(path, &steps, &count, error);
     if (!status && count == 0)
         status = no_checkpoint(path, error);

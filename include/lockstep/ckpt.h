@@ -311,8 +311,8 @@ void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, in
 int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
                           struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
                           const struct ls_log *log, struct ls_error *error);
-/* The run that path belongs to: path is its directory, one of its checkpoints, or the
- * file that names the best one. LS_EDATA for another file. */
+/* The run that path belongs to: path is its directory, the folder of its checkpoints, one of them,
+ * or the file that names the best one. LS_EDATA for another file. */
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error);
 /* Opens the checkpoint that is meant by path, as above, and which: NULL (path's own checkpoint, or
  * the run's newest), "latest", "best" (the lowest validation loss, kept by train.keep_best), or a

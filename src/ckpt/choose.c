@@ -26,6 +26,18 @@ static bool is_checkpoint(const char *path, char directory[PATH_MAX])
     return strlen(path) < PATH_MAX && described && !holds(path, CKPT_DIRECTORY);
 }
 
+/* Whether path is the folder of a run's checkpoints; run: that it is of. */
+static bool is_inside(const char *path, char run[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    struct stat own, of_run;
+    int count = 0;
+    ls_path_parent(path, run);
+    return !ls_path_join(folder, run, CKPT_DIRECTORY, NULL) && !stat(path, &own) &&
+           !stat(folder, &of_run) && own.st_ino == of_run.st_ino && own.st_dev == of_run.st_dev &&
+           !ls_checkpoint_count(run, &count, NULL) && count > 0;
+}
+
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error)
 {
     char directory[PATH_MAX], above[PATH_MAX + 8];
@@ -36,6 +48,8 @@ int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *err
     struct stat found;
     if (!checkpoint && !stat(path, &found) && !S_ISDIR(found.st_mode))
         return ls_error_set(error, LS_EDATA, "%.500s is a file, not a run's directory", path);
+    if (!checkpoint && length < PATH_MAX && is_inside(path, run))
+        return LS_OK;
     if (!checkpoint && length < PATH_MAX) {
         snprintf(run, PATH_MAX, "%.*s", (int)length, path);
         return LS_OK;
@@ -127,8 +141,9 @@ int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const cha
 int ls_checkpoint_newest(const char *path, char directory[PATH_MAX], struct ls_error *error)
 {
     struct ls_checkpoint *newest;
+    char of[PATH_MAX];
     bool run = !is_checkpoint(path, directory) &&
-               (holds(path, CKPT_DIRECTORY) || holds(path, "config.yaml"));
+               (holds(path, CKPT_DIRECTORY) || holds(path, "config.yaml") || is_inside(path, of));
     int status = run ? ls_checkpoint_choose(&newest, path, NULL, NULL, error) : LS_OK;
     if (!run && snprintf(directory, PATH_MAX, "%s", path) >= PATH_MAX)
         return ls_error_errno(error, ENAMETOOLONG, "%.500s", path);

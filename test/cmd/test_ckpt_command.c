@@ -171,6 +171,17 @@ CASE(test_average)
     assert_false(exists("three"));
 }
 
+/* The folder of a run's checkpoints stands for the run. */
+CASE(test_the_folder_of_checkpoints)
+{
+    expect("$L ckpt inspect one/checkpoints", 0, "one/checkpoints/step-00000005");
+    expect("$L ckpt inspect one/checkpoints/ --step 2", 0, "one/checkpoints/step-00000002");
+    expect("cd one/checkpoints && $L ckpt inspect ../checkpoints", 0, "step-00000005");
+    expect("$L ckpt verify one/checkpoints", 0, "whole    one/checkpoints/step-00000002");
+    expect("mkdir -p other/step-00000001 && $L ckpt inspect other", ls_exit_code(LS_ECKPT),
+           "other holds no checkpoint");
+}
+
 CASE(test_ckpt_refuses)
 {
     expect("$L ckpt verify", 2, "expected runs, or checkpoints");
