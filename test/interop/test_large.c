@@ -1,5 +1,5 @@
-/* Models larger than memory: what a process holds while it opens, imports and exports one is about
- * a tensor, however large the whole is. Files of weights are sparse: their holes read as zeros. */
+/* Models larger than memory: what a process holds while it opens, imports and exports one is less
+ * than a tensor, however large the whole is. Files of weights are sparse: holes read as zeros. */
 #include "../support/scratch.h"
 #include "../support/suite.h"
 
@@ -197,15 +197,15 @@ CASE_WITH(test_a_model_of_70b_is_checked, scratch_setup, scratch_teardown)
     expect_peak(model_check, *state, 32 * MIB);
 }
 
-/* Of 112 MiB in bf16 no tensor has more than 2 MiB, and 4 MiB as float32. */
-CASE_WITH(test_memory_is_that_of_a_tensor, scratch_setup, scratch_teardown)
+/* Of 113 MiB in bf16 the table and the head are 48 MiB each, and 96 MiB as float32. */
+CASE_WITH(test_memory_is_less_than_that_of_a_tensor, scratch_setup, scratch_teardown)
 {
     const struct shape shape = {
-        .layers = 10, .channels = 768, .ffn = 1365, .heads = 12, .kv_heads = 12, .vocab = 1024};
+        .layers = 2, .channels = 768, .ffn = 1024, .heads = 12, .kv_heads = 12, .vocab = 32768};
     int64_t bytes = folder_make(*state, &shape);
     assert_true(bytes > 100LL * MIB);
-    expect_peak(model_import, *state, 40 * MIB);
-    expect_peak(model_export, *state, 40 * MIB);
+    expect_peak(model_import, *state, 24 * MIB);
+    expect_peak(model_export, *state, 24 * MIB);
 }
 
 SUITE_MAIN(NULL, NULL)
