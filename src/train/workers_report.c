@@ -2,6 +2,7 @@
 #include "train/parameter_server.h"
 
 #include <string.h>
+
 void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, double *note)
 {
     int64_t tokens = r->sequences * t->config.data.sequence;
@@ -42,6 +43,15 @@ static float source_loss(const struct workers *w, int source, int64_t step)
     return (float)(loss / counted);
 }
 
+/* Targets of batches of the data. */
+static bool have_weights(const struct ls_trainer *t)
+{
+    bool any = false;
+    for (int i = 0; i < t->data.count; i++)
+        any |= ls_token_store_weighted(t->data.stores[i]);
+    return any;
+}
+
 /* The mean over workers: values are added by their index, and divided once. The step takes the same
  * number of sequences of each, from the sample `first` on; those of a worker that was lost too,
  * which nobody takes again. */
@@ -70,6 +80,8 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     r->loss = (float)(sum[NOTE_LOSS] / sum[NOTE_WEIGHT]);
     memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
     r->counted = sum[NOTE_COUNTED] < (double)tokens ? (int64_t)sum[NOTE_COUNTED] : 0;
+    r->weight = sum[NOTE_WEIGHT];
+    r->weighted = have_weights(t);
     r->source_losses = t->sources > 1 && t->data.blend ? losses : NULL;
     r->grad_norm = sum[NOTE_NORM] / w->members;
     r->skipped = sum[NOTE_SKIPPED] > 0;
@@ -135,6 +147,8 @@ static void report_push(struct ls_trainer *t, int64_t step)
     r->loss = (float)note[NOTE_GRADIENT_LOSS];
     memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
     r->counted = note[NOTE_COUNTED] < (double)tokens ? (int64_t)note[NOTE_COUNTED] : 0;
+    r->weight = note[NOTE_WEIGHT];
+    r->weighted = have_weights(t);
     for (int i = 0; i < t->sources; i++)
         w->source_losses[step * t->sources + i] =
             (float)(note[NOTES + 2 * i] / note[NOTES + 2 * i + 1]);

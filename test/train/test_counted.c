@@ -309,6 +309,32 @@ CASE_WITH(test_weights_of_a_file_are_those_that_are_given, setup, scratch_teardo
     assert_memory_equal(&hash[0], &hash[1], sizeof hash[0]);
 }
 
+/* Workers tell it too: of DiLoCo the sum over all of a step, of a server's push that of its batch.
+ */
+CASE_WITH(test_workers_tell_the_sum_of_weights, setup, scratch_teardown)
+{
+    static const char *const modes[] = {
+        "", "async.mode=diloco async.workers=2 async.sync_every=1 batch.global=4",
+        "async.mode=server async.workers=2 async.sync_every=1 batch.global=4"};
+    double weight[3];
+    weights_write(*state, "some", NULL);
+    for (int i = 0; i < 3; i++) {
+        struct ls_config config = config_of(*state, "some", GPT2, modes[i]);
+        struct ls_comm *world;
+        struct ls_trainer *trainer = trainer_of(&config, &world);
+        struct ls_step_report report;
+        struct ls_error error = {0};
+        assert_ok(ls_trainer_step(trainer, &report, &error), error);
+        assert_true(report.weighted);
+        weight[i] = report.weight;
+        ls_trainer_free(trainer);
+        ls_comm_free(world);
+    }
+    /* Each worker's sum is rounded. */
+    assert_true(fabs(weight[1] - weight[0]) < 1e-12 * fabs(weight[0]));
+    assert_true(weight[2] != 0 && fabs(weight[2]) < fabs(weight[0]));
+}
+
 /* A batch of prompts alone has no loss. */
 CASE_WITH(test_nothing_counts, setup, scratch_teardown)
 {
