@@ -625,7 +625,8 @@ class Run(_Opened):
 
     def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """The weights of another model of the same shape: a folder of transformers, or a run. What
-        the optimizer keeps stays."""
+        the optimizer keeps stays. A model that does not fit changes nothing; after an error in its
+        values, or in reading them, load again: part of the weights may be its own."""
         session = self._session_open()
         with session.refusing("load"):
             asked = {"from": _keys.path(path)}
