@@ -102,38 +102,98 @@ static void stage_weigh(struct stage *stage, const double *weights, int count)
 
 /* ---- the period ------------------------------------------------------------------------------ */
 
-/* A source's next sample in the period: from which number on it may come, and by which it is due.
- */
+/* A source's next sample in the period. */
 struct due {
-    int64_t count, released, deadline;
+    int64_t part, whole, over; /* of a period: its samples; period / part, and what is left */
+    int64_t count;             /* samples that it had before */
+    int64_t released, rest;    /* count * period / part, and what is left */
+    int after;                 /* released at the same number; -1: none */
 };
-static void due_next(struct due *due, int64_t part, int64_t period)
+static void due_next(struct due *due)
 {
-    due->released = due->count < part ? due->count * period / part : period;
-    due->deadline = due->count < part ? ls_ceil_div((due->count + 1) * period, part) : INT64_MAX;
+    due->count++;
+    due->released += due->whole;
+    due->rest += due->over;
+    if (due->rest >= due->part) {
+        due->released++;
+        due->rest -= due->part;
+    }
 }
+
+/* Sources whose next sample may come, a heap by the number before which it is due: of several the
+ * first source. */
+struct ready {
+    uint64_t *keys; /* [sources]: that number << 16 | source */
+    int count;
+};
+_Static_assert(LS_BLEND_SOURCES_MAX <= 1 << 16, "a key holds a source");
+
+static void ready_put(struct ready *ready, struct due due, int source)
+{
+    due_next(&due);
+    const uint64_t key = (uint64_t)(due.released + (due.rest > 0)) << 16 | (uint64_t)source;
+    int at = ready->count++;
+    for (; at > 0 && ready->keys[(at - 1) / 2] > key; at = (at - 1) / 2)
+        ready->keys[at] = ready->keys[(at - 1) / 2];
+    ready->keys[at] = key;
+}
+
+static uint64_t ready_take(struct ready *ready)
+{
+    uint64_t *keys = ready->keys, first = keys[0], last = keys[--ready->count];
+    int at = 0;
+    for (int child; (child = 2 * at + 1) < ready->count; at = child) {
+        child += child + 1 < ready->count && keys[child + 1] < keys[child];
+        if (keys[child] >= last)
+            break;
+        keys[at] = keys[child];
+    }
+    keys[at] = last;
+    return first;
+}
+
+/* What fills a period: heads[number] is a source that is released there, -1: none is. */
+struct filling {
+    struct due *due; /* [sources] */
+    struct ready ready;
+    int *heads;
+};
 
 /* Numbers are of the period, from 0; earliest deadline first. There always is a sample, and none is
  * late: the theorem in the header. Ends with the stage, which ends where a source has had its
  * epochs. */
-static void period_fill(struct stage *stage, struct due *due, const struct source *sources,
+static void period_fill(struct stage *stage, struct filling *f, const struct source *sources,
                         int count)
 {
     int64_t length = ls_min(stage->period, stage->end - stage->first);
+    for (int64_t number = 0; number < length; number++)
+        f->heads[number] = -1;
     for (int i = 0; i < count; i++) {
-        due[i].count = 0;
-        due_next(&due[i], stage->parts[i], stage->period);
+        const int64_t part = stage->parts[i];
+        if (part == 0)
+            continue;
+        f->due[i] =
+            (struct due){.part = part, .whole = stage->period / part, .over = stage->period % part};
+        ready_put(&f->ready, f->due[i], i);
     }
     for (int64_t number = 0; number < length; number++) {
-        int first = -1;
-        for (int i = 0; i < count; i++)
-            if (due[i].released <= number && (first < 0 || due[i].deadline < due[first].deadline))
-                first = i;
-        LS_ASSERT(first >= 0 && due[first].deadline > number);
+        for (int i = f->heads[number]; i >= 0; i = f->due[i].after)
+            ready_put(&f->ready, f->due[i], i);
+        LS_ASSERT(f->ready.count > 0);
+        const uint64_t key = ready_take(&f->ready);
+        const int first = (int)(key & 0xffff);
+        struct due *due = &f->due[first];
+        LS_ASSERT((int64_t)(key >> 16) > number);
         stage->source[number] = (uint16_t)first;
-        stage->rank[number] = (int32_t)due[first].count++;
-        due_next(&due[first], stage->parts[first], stage->period);
-        if (stage->before[first] + due[first].count == sources[first].limit)
+        stage->rank[number] = (int32_t)due->count;
+        due_next(due);
+        if (due->count < due->part && due->released <= number) {
+            ready_put(&f->ready, *due, first);
+        } else if (due->count < due->part && due->released < length) {
+            due->after = f->heads[due->released];
+            f->heads[due->released] = first;
+        }
+        if (stage->before[first] + due->count == sources[first].limit)
             stage->end = stage->first + (length = number + 1);
     }
 }
@@ -157,7 +217,8 @@ static int64_t stage_before(const struct stage *stage, int64_t number, int sourc
 static int64_t stage_number_behind(const struct stage *stage, int source, int64_t count)
 {
     int64_t periods = (count - 1) / stage->parts[source], behind;
-    int64_t rank = (count - 1) % stage->parts[source], at = 0;
+    int64_t rank = (count - 1) % stage->parts[source];
+    int64_t at = rank * stage->period / stage->parts[source]; /* not before it is released */
     while (stage->source[at] != source || stage->rank[at] != rank)
         at++;
     if (__builtin_mul_overflow(periods, stage->period, &behind) ||
@@ -188,12 +249,15 @@ static int stage_memory(struct stage *stage, int sources, struct ls_error *error
 static int period_make(struct stage *stage, const struct source *sources, int count,
                        struct ls_error *error)
 {
-    struct due *due = calloc((size_t)count, sizeof *due);
+    const size_t most = (size_t)ls_min(stage->period, stage->end - stage->first);
+    struct filling filling = {.due = calloc((size_t)count, sizeof *filling.due),
+                              .ready.keys = calloc((size_t)count, sizeof *filling.ready.keys),
+                              .heads = malloc(most * sizeof *filling.heads)};
     stage->source = malloc((size_t)stage->period * sizeof *stage->source);
     stage->rank = malloc((size_t)stage->period * sizeof *stage->rank);
-    bool good = due && stage->source && stage->rank;
+    bool good = filling.due && filling.ready.keys && filling.heads && stage->source && stage->rank;
     if (good)
-        period_fill(stage, due, sources, count);
+        period_fill(stage, &filling, sources, count);
     if (good && stage->end - stage->first < stage->period) {
         size_t length = (size_t)(stage->end - stage->first);
         void *source = realloc(stage->source, length * sizeof *stage->source);
@@ -201,7 +265,9 @@ static int period_make(struct stage *stage, const struct source *sources, int co
         void *rank = realloc(stage->rank, length * sizeof *stage->rank);
         stage->rank = rank ? rank : stage->rank;
     }
-    free(due);
+    free(filling.due);
+    free(filling.ready.keys);
+    free(filling.heads);
     return good ? LS_OK
                 : ls_no_memory(error, "for a blend of period %lld", (long long)stage->period);
 }

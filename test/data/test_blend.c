@@ -141,6 +141,36 @@ CASE(test_long_weights)
     ls_blend_free(blend);
 }
 
+/* The order by its definition: of all that may come, the source whose sample is due first. */
+CASE(test_the_earliest_deadline_comes_first)
+{
+    for (int draw = 0; draw < 40; draw++) {
+        const int count = 1 + draw % MOST;
+        int64_t had[MOST] = {0}, all = 0;
+        double weights[MOST];
+        for (int i = 0; i < count; i++) {
+            weights[i] = (double)(1 + drawn_number(MOST * draw + i) % 50);
+            all += (int64_t)weights[i];
+        }
+        struct ls_blend *blend = make_weighed(weights, count);
+        for (int64_t number = 0; number < all; number++) {
+            int64_t least = INT64_MAX;
+            int first = -1;
+            for (int i = 0; i < count; i++) {
+                const int64_t part = (int64_t)weights[i];
+                const int64_t deadline = ls_ceil_div((had[i] + 1) * all, part);
+                if (had[i] < part && had[i] * all / part <= number && deadline < least) {
+                    first = i;
+                    least = deadline;
+                }
+            }
+            assert_int_equal(ls_blend_source_at(blend, number), first);
+            had[first]++;
+        }
+        ls_blend_free(blend);
+    }
+}
+
 /* What other programs do: one source after the other in each period; the source that lags behind
  * most, without a look at who else will be due. */
 static int one_after_the_other(void *user, int64_t number)
