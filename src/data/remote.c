@@ -31,6 +31,7 @@ struct remote_file {
     char *key;       /* below it */
     int64_t bytes;
     char etag[128], modified[64];
+    bool named;                 /* one of the two is there: its version can be told from others */
     struct block_id id;         /* of its blocks */
     const struct ls_sums *sums; /* borrowed; NULL: none are known */
     int sums_file;
@@ -56,7 +57,7 @@ struct data_remote {
     struct block_cache *cache;   /* NULL: units in memory */
     pthread_mutex_t lock;        /* of all below */
     pthread_cond_t changed;
-    bool keeps; /* the cache takes blocks; otherwise those that it has are read */
+    bool keeps; /* atomic: the cache takes blocks; otherwise those that it has are read */
     struct idle_server {
         char *origin;
         struct ls_server *server;
@@ -73,7 +74,7 @@ struct data_remote {
     bool stop;
     struct ls_store_traffic traffic;
     char warning[512]; /* "" for none that is new */
-    bool warned_full, warned_damaged;
+    bool warned_full, warned_damaged, warned_unnamed;
 };
 
 /* Asked by requests and waits. */
@@ -91,10 +92,14 @@ void data_remote_stop_on(struct data_remote *remote, const volatile int *stop)
     remote->stop_on = stop;
 }
 
-/* Under the lock. */
-static void warning_set(struct data_remote *remote, const char *what, const char *why)
+static void warn_once(struct data_remote *remote, bool *warned, const char *what, const char *why)
 {
-    snprintf(remote->warning, sizeof remote->warning, "%s%s%.350s", what, *why ? ": " : "", why);
+    pthread_mutex_lock(&remote->lock);
+    if (!*warned)
+        snprintf(remote->warning, sizeof remote->warning, "data.cache: %s%s%.350s", what,
+                 *why ? ": " : "", why);
+    *warned = true;
+    pthread_mutex_unlock(&remote->lock);
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -160,6 +165,7 @@ static int look(struct remote_file *file, bool *there, struct ls_error *error)
         file->bytes = (int64_t)head.length;
         strcpy(file->etag, head.etag);
         strcpy(file->modified, head.modified);
+        file->named = head.etag[0] || head.modified[0];
     }
     ls_http_request_release(&head);
     return status;
@@ -221,11 +227,16 @@ static int64_t unit_bytes(struct unit unit)
     return ls_min(unit.size, unit.file->bytes - unit.number * unit.size);
 }
 
+/* Whether the cache takes its blocks. */
+static bool keeps(const struct remote_file *file)
+{
+    return __atomic_load_n(&file->remote->keeps, __ATOMIC_RELAXED) && file->named;
+}
+
 /* Under the lock. */
 static int64_t unit_size(const struct remote_file *file)
 {
-    const struct data_remote *remote = file->remote;
-    return remote->keeps || file->sums ? remote->options.block_bytes : PIECE_BYTES;
+    return keeps(file) || file->sums ? file->remote->options.block_bytes : PIECE_BYTES;
 }
 
 static int64_t flying_find(const struct data_remote *remote, struct unit unit)
@@ -384,13 +395,9 @@ static struct block_id block_of(struct unit unit)
 /* The cache is full, or its disk fails: what it has is still read. */
 static void cache_failed(struct data_remote *remote, const struct ls_error *why)
 {
-    pthread_mutex_lock(&remote->lock);
-    remote->keeps = false;
-    if (!remote->warned_full)
-        warning_set(remote, "data.cache: nothing more is kept, data is read from its source",
-                    why->text);
-    remote->warned_full = true;
-    pthread_mutex_unlock(&remote->lock);
+    __atomic_store_n(&remote->keeps, false, __ATOMIC_RELAXED);
+    warn_once(remote, &remote->warned_full, "nothing more is kept, data is read from its source",
+              why->text);
 }
 
 /* The block that the caller claimed, of which buffer, unless it is NULL, is to have bytes. *data
@@ -417,14 +424,6 @@ static int block_bring(struct unit unit, int64_t at, int64_t bytes, char *buffer
 }
 
 /* ---- a unit ---------------------------------------------------------------------------------- */
-
-static bool keeps_blocks(struct data_remote *remote)
-{
-    pthread_mutex_lock(&remote->lock);
-    bool keeps = remote->keeps;
-    pthread_mutex_unlock(&remote->lock);
-    return keeps;
-}
 
 /* Fetches the claimed unit, into the cache or into memory, and ends the claim. buffer[bytes], which
  * may be NULL, = those from `at` on in it; *did of them. */
@@ -454,13 +453,8 @@ static bool cached_read(struct unit unit, int64_t at, int64_t bytes, char *buffe
     struct data_remote *remote = unit.file->remote;
     struct block_id id = block_of(unit);
     enum block_found found = block_cache_read(remote->cache, &id, at, bytes, buffer);
-    if (found == BLOCK_DAMAGED) {
-        pthread_mutex_lock(&remote->lock);
-        if (!remote->warned_damaged)
-            warning_set(remote, "data.cache: a block was damaged, and is fetched again", "");
-        remote->warned_damaged = true;
-        pthread_mutex_unlock(&remote->lock);
-    }
+    if (found == BLOCK_DAMAGED)
+        warn_once(remote, &remote->warned_damaged, "a block was damaged, and is fetched again", "");
     return found == BLOCK_READ;
 }
 
@@ -479,10 +473,10 @@ static int read_some(struct remote_file *file, int64_t at, int64_t bytes, char *
                      int64_t *did, struct ls_error *error)
 {
     struct data_remote *remote = file->remote;
-    bool mine = false, cached = keeps_blocks(remote);
+    bool mine = false, cached = keeps(file);
     int64_t within;
     struct unit unit = unit_at(file, remote->options.block_bytes, at, bytes, &within, did);
-    if (remote->cache && cached_read(unit, within, *did, buffer))
+    if (remote->cache && file->named && cached_read(unit, within, *did, buffer))
         return LS_OK;
     if (!cached && !file->sums)
         unit = unit_at(file, PIECE_BYTES, at, bytes, &within, did);
@@ -502,7 +496,7 @@ static int read_some(struct remote_file *file, int64_t at, int64_t bytes, char *
 static bool unit_there(struct data_remote *remote, struct unit unit)
 {
     struct block_id id = block_of(unit);
-    return remote->keeps ? block_cache_has(remote->cache, &id) : held_find(remote, unit) != NULL;
+    return keeps(unit.file) ? block_cache_has(remote->cache, &id) : held_find(remote, unit) != NULL;
 }
 
 /* The next unit of the queue, claimed; false: the threads are to end. Under the lock. */
@@ -530,7 +524,7 @@ static void *fetch_ahead(void *user)
     int64_t did;
     pthread_mutex_lock(&remote->lock);
     while (queue_take(remote, &unit)) {
-        bool cached = remote->keeps;
+        bool cached = keeps(unit.file);
         pthread_mutex_unlock(&remote->lock);
         unit_bring(unit, cached, 0, 0, NULL, &did, NULL); /* who reads it meets the error */
         pthread_mutex_lock(&remote->lock);
@@ -560,11 +554,12 @@ static bool queued(const struct data_remote *remote, struct unit unit)
 }
 
 /* What waits to be read may have half of the memory. */
-static bool has_room(const struct data_remote *remote, int64_t size)
+static bool has_room(const struct remote_file *file, int64_t size)
 {
+    const struct data_remote *remote = file->remote;
     int64_t coming = (remote->queue_count + remote->flying_count) * size;
     return remote->queue_count < QUEUE &&
-           (remote->keeps || remote->unread_bytes + coming < held_limit(remote, size) / 2);
+           (keeps(file) || remote->unread_bytes + coming < held_limit(remote, size) / 2);
 }
 
 void remote_queue(struct remote_file *file, int64_t at, int64_t bytes)
@@ -574,7 +569,7 @@ void remote_queue(struct remote_file *file, int64_t at, int64_t bytes)
     int64_t size = unit_size(file);
     struct unit unit = {file, at / size, size};
     threads_start(remote);
-    for (; unit.number * size < at + bytes && has_room(remote, size); unit.number++)
+    for (; unit.number * size < at + bytes && has_room(file, size); unit.number++)
         if (!unit_there(remote, unit) && flying_find(remote, unit) < 0 && !queued(remote, unit))
             remote->queue[(remote->queue_first + remote->queue_count++) % QUEUE] = unit;
     pthread_cond_broadcast(&remote->changed);
@@ -657,6 +652,10 @@ int remote_file_open(const char *url, struct data_remote *remote, struct remote_
         return status;
     }
     id_make(file);
+    if (remote->cache && !file->named) /* blocks of an older version could be taken for its own */
+        warn_once(remote, &remote->warned_unnamed,
+                  "a file is not kept, as the server names neither ETag nor Last-Modified",
+                  file->url);
     *bytes = file->bytes;
     *out = file;
     return LS_OK;
@@ -741,7 +740,7 @@ int data_remote_new(const struct ls_store_options *options, struct data_remote *
     if (directory && *directory &&
         block_cache_open(directory, remote->options.cache_bytes, remote->options.fault,
                          &remote->cache, &why))
-        warning_set(remote, "data.cache: cannot be used, data is read from its source", why.text);
+        warn_once(remote, &(bool){false}, "cannot be used, data is read from its source", why.text);
     remote->options.cache = NULL; /* borrowed */
     remote->keeps = remote->cache != NULL;
     *out = remote;

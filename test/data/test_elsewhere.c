@@ -608,6 +608,30 @@ CASE_WITH(test_a_block_is_fetched_once_a_host, setup, teardown)
     assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), 2 * BLOCKS);
 }
 
+/* A version without a name is not kept: another one of the same size would be taken for it. */
+CASE_WITH(test_a_version_without_a_name, setup, teardown)
+{
+    char cache[300], words[512];
+    int64_t bytes;
+    snprintf(cache, sizeof cache, "%s", support_path("unnamed"));
+    const struct ls_store_options disk = options_of(cache);
+    struct ls_error error = {0};
+    for (int again = 0; again < 2; again++) {
+        s3_server_fail(server, S3_PLAIN, 1, true);
+        struct ls_token_store *store = open_good(web(), &disk);
+        assert_int_equal(read_all(store, 7, &error), again ? LS_EINVAL : LS_OK);
+        assert_true(ls_token_store_warning(store, words, sizeof words));
+        assert_text_contains(words, "names neither ETag nor Last-Modified");
+        ls_token_store_close(store);
+        assert_int_equal(files_of(cache, ".block", &bytes), 0);
+        char *other = calloc(1, (size_t)tokens * 2); /* as many bytes, other tokens */
+        assert_non_null(other);
+        s3_server_place_bytes(server, "data/c_train.bin", other, (size_t)tokens * 2);
+        free(other);
+    }
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
 /* Killed while it waits for the server: others take over, and what it left is removed. */
 CASE_WITH(test_a_fetcher_that_is_killed, setup, teardown)
 {

@@ -566,12 +566,13 @@ static void answer_send(int client, const struct request *request, const struct 
 {
     char head[512], length[64];
     bool only_head = !strcmp(request->method, "HEAD"), cut = how == S3_CUT;
+    bool named = *answer->etag && how != S3_PLAIN;
     snprintf(length, sizeof length, "Content-Length: %zu\r\n",
              only_head ? answer->length : answer->body.count);
-    int bytes = snprintf(
-        head, sizeof head, "HTTP/1.1 %d Of Test\r\n%sConnection: close\r\n%s%s%s%s%s\r\n",
-        answer->code, only_head && how == S3_BARE ? "" : length, *answer->etag ? "ETag: " : "",
-        answer->etag, *answer->etag ? "\r\n" : "", answer->range, answer->location);
+    int bytes =
+        snprintf(head, sizeof head, "HTTP/1.1 %d Of Test\r\n%sConnection: close\r\n%s%s%s%s%s\r\n",
+                 answer->code, only_head && how == S3_BARE ? "" : length, named ? "ETag: " : "",
+                 named ? answer->etag : "", named ? "\r\n" : "", answer->range, answer->location);
     if (cut) {
         send(client, head, (size_t)bytes / 2, MSG_NOSIGNAL);
         return;

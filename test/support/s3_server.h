@@ -26,6 +26,7 @@ enum s3_failure {
     S3_SHIFT,  /* 206 and another range */
     S3_SHORT,  /* 206 and half of the range, and its length is that of the half */
     S3_BARE,   /* a HEAD is answered without a Content-Length */
+    S3_PLAIN,  /* an answer has no ETag, and no date */
     S3_MOVED,  /* 307 to where the object is */
     S3_ROUND,  /* 307 to itself */
 };
