@@ -90,13 +90,15 @@ static int fill_job(void *user, void *filled, bool *last, struct ls_error *error
     return status;
 }
 
-/* An eos that the tokenizer puts behind a text is not put there twice. */
+/* The last token that is put behind a text is what ends the document, which then is not put there
+ * twice. Conversations have none. */
 static bool eod_is_behind(const struct prepare *prepare)
 {
+    const struct ls_prepare_config *config = prepare->config;
     int count;
     const int32_t *behind = ls_tokenizer_around(prepare->tokenizer, true, &count);
-    return prepare->config->append_eod && count > 0 &&
-           behind[count - 1] == ls_tokenizer_eod(prepare->tokenizer);
+    return config->append_eod && config->around && config->records != LS_RECORDS_CHAT &&
+           count > 0 && behind[count - 1] == ls_tokenizer_eod(prepare->tokenizer);
 }
 
 static int encode_job(void *user, int worker, void *filled, struct ls_error *error)
@@ -110,12 +112,13 @@ static int encode_job(void *user, int worker, void *filled, struct ls_error *err
     for (int64_t i = 0; i < job->segments_count && !status; i++) {
         struct segment *segment = &job->segments[i];
         const struct ls_encode_options options = {.continued = continued,
-                                                  .unfinished = !segment->ends_document || behind,
+                                                  .unfinished = !segment->ends_document,
                                                   .around = prepare->config->around && !chat,
                                                   .special = chat}; /* templates write them */
         if (segment->end > begin)
             status = ls_encode_with(prepare->encoders[worker], job->text.bytes + begin,
                                     segment->end - begin, &options, &job->ids, error);
+        job->ids.count -= behind && segment->ends_document && segment->end > begin;
         segment->ids_end = job->ids.count;
         begin = segment->end;
         continued = !segment->ends_document;

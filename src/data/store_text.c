@@ -26,7 +26,7 @@ int data_stored_text(struct data_stored *stored, int64_t first, int64_t count, s
         return status;
     drop_behind(ids, &count, &eod, eod >= 0);
     const int32_t *tail = ls_tokenizer_around(tokenizer, true, &behind);
-    drop_behind(ids, &count, tail, behind);
+    drop_behind(ids, &count, tail, behind - (behind > 0 && tail[behind - 1] == eod));
     const int32_t *head = ls_tokenizer_around(tokenizer, false, &before);
     if (before > 0 && count >= before && memcmp(ids, head, (size_t)before * sizeof *ids) == 0) {
         ids += before;

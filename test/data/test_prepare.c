@@ -4,6 +4,7 @@
 #include "support.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/data/store_tools.h>
 
 #include <errno.h>
 #include <stdarg.h>
@@ -392,6 +393,51 @@ CASE_WITH(test_tokens_around_documents, setup, support_teardown)
     config.inputs_count = 2;
     check_around(&config, 2, 2);
     free(text);
+}
+
+/* Of several tokens behind a text the last one ends the document, and the others stand before it.
+ */
+CASE_WITH(test_tokens_before_the_end_of_a_document, setup, support_teardown)
+{
+    static const char text[] = "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}";
+    static const char more[] = ",{\"SpecialToken\":{\"id\":\"<|begin_of_text|>\"}}";
+    static const char settings[] = "{\"eos_token\": \"<|end_of_text|>\", \"add_eos_token\": true}";
+    const char *inputs[] = {input("a.txt", "short")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_text file = support_read("test/data/golden/families/llama3.json");
+    const char *at = strstr(file.bytes, text) + sizeof text - 1;
+    FILE *edited = fopen(support_path("in/tokenizer.json"), "we");
+    fprintf(edited, "%.*s%s%s", (int)(at - file.bytes), file.bytes, more, at);
+    fclose(edited);
+    ls_text_release(&file);
+    scratch_write(support_path("in/tokenizer_config.json"), settings, sizeof settings - 1);
+    char spec[300];
+    snprintf(spec, sizeof spec, "%s", support_path("in"));
+    config.tokenizer = spec;
+    config.around = true;
+    for (int eod = 0; eod < 2; eod++) {
+        struct ls_error error = {0};
+        struct ls_prepare_report report;
+        struct ls_token_store *store;
+        struct ls_detokenize_report said;
+        char lines[300];
+        int32_t ids[2];
+        config.append_eod = eod;
+        assert_ok(ls_data_prepare(&config, &report, &error), error);
+        assert_ok(ls_token_store_open(support_path("out/c_train"), &store, &error), error);
+        int64_t tokens = ls_token_store_tokens(store);
+        assert_ok(ls_token_store_read(store, tokens - 2, 2, 1000, ids, &error), error);
+        assert_int_equal(ids[0], 560); /* <|begin_of_text|> */
+        assert_int_equal(ids[1], 561); /* <|end_of_text|> */
+        ls_token_store_close(store);
+        snprintf(lines, sizeof lines, "%s", support_path("out/text.jsonl"));
+        const struct ls_store_job job = {.output = lines, .workers = 1};
+        assert_ok(ls_store_detokenize(support_path("out/c_train"), NULL, NULL, &job, &said, &error),
+                  error);
+        file = support_read(lines);
+        assert_string_equal(file.bytes, "{\"text\": \"short\"}\n");
+        ls_text_release(&file);
+    }
 }
 
 /* Two stores are of one tokenizer if its files hold the same bytes, wherever they lie. */
