@@ -365,13 +365,14 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
 /* All is on disk under temporary names. */
 static int publish(struct prepare *prepare, struct ls_error *error)
 {
+    int status = publish_skipped(prepare, error);
+    if (status) /* a store that is there stays */
+        return status;
     data_writer_clear(&prepare->train);
     data_writer_clear(&prepare->validation);
     if (prepare->share == 0)
         unlink(prepare->validation.files[LS_SUMS_BIN].path);
-    int status = publish_skipped(prepare, error);
-    if (!status)
-        status = data_name_publish(&prepare->recorded, error);
+    status = data_name_publish(&prepare->recorded, error);
     if (!status && prepare->share > 0)
         status = data_writer_publish(&prepare->validation, error);
     if (!status)

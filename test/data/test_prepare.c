@@ -686,6 +686,32 @@ CASE_WITH(test_bad_records_are_passed_over, setup, support_teardown)
     assert_int_equal(access(support_path("out/c_train.bin"), F_OK), -1);
 }
 
+/* Where the list of bad records will be a folder stands by then. */
+static void stand_in_the_way(void *user, const char *why)
+{
+    (void)user;
+    (void)why;
+    mkdir(support_path("out/c.skipped.txt"), 0777);
+}
+
+/* What is there stays until nothing but names is left to be given. */
+CASE_WITH(test_a_list_that_cannot_be_written, setup, support_teardown)
+{
+    const char *inputs[] = {input("a.jsonl", "{\"text\":\"one\"}\n")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    char text[64];
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    inputs[0] = input("b.jsonl", "{\"text\":\"two\"}\nbad\n");
+    config.skip_bad = true;
+    config.skipped = stand_in_the_way;
+    assert_int_not_equal(ls_data_prepare(&config, &report, &error), LS_OK);
+    assert_text_contains(error.text, "c.skipped.txt");
+    store_text(support_path("out/c_train"), text, sizeof text);
+    assert_string_equal(text, "one|");
+}
+
 /* What the library does while it prepares: calls for memory, bytes moved, calls that write. */
 static struct {
     atomic_long allocations, moved, writes;
