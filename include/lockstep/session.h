@@ -19,9 +19,9 @@
  * time. Ranks are threads of this process; where an MPI launcher started it they are the job's
  * processes, each with a session, which ask the same in the same order (Collective).
  *
- * Processes of a job check an order together: what one of them refuses, all do. A caller that
- * refuses a call by itself, where the others ask, asks with the option "refused", the text of its
- * error.
+ * Processes of a job check an order together: what one of them refuses, all do, and so if they ask
+ * different things. A caller that refuses a call by itself, where the others ask, asks with the
+ * option "refused", the text of its error.
  *
  * A failed order leaves the ranks as they were where all of them failed alike: what was wrong with
  * the order. Otherwise (LS_ECOMM, or memory that one rank did not get) the ranks end, and the

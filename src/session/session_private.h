@@ -32,6 +32,7 @@ struct verb {
     bool trains;      /* needs a run */
     bool one_model;   /* workers (async.mode) train several */
     bool interrupted; /* ls_session_interrupt ends it */
+    bool own;         /* of several processes each has its own options */
     int (*check)(struct ls_session *session, struct ls_error *error); /* before it is handed on */
     int (*alone)(struct ls_session *session, struct ls_error *error);
     int (*run)(struct rank *rank, struct ls_error *error); /* Collective */
@@ -186,6 +187,9 @@ json_t *real_json(double value);
 /* What is not UTF-8 is U+FFFD. */
 json_t *text_json(const char *bytes, size_t count);
 
+/* Rows of [ids], of which the first lengths[i] count; or texts in their place. */
+int rows_check(struct ls_session *session, struct ls_error *error);
+int prompts_check(struct ls_session *session, struct ls_error *error);
 int generate_run(struct rank *rank, struct ls_error *error);
 int logprobs_run(struct rank *rank, struct ls_error *error);
 int score_run(struct rank *rank, struct ls_error *error);

@@ -107,6 +107,56 @@ static void order_leave(struct rank *rank, int status, const struct ls_error *er
         order_done(s, status, error);
 }
 
+static int text_hash(const char *text, size_t bytes, void *user)
+{
+    uint64_t *hash = user;
+    *hash = ls_hash64(text, bytes, *hash);
+    return 0;
+}
+
+/* Of what all processes ask alike: not of arrays of which rank 0's count, nor of a step's batch,
+ * which is looked at there. */
+static int order_digest(const struct order *order, int64_t *digest, struct ls_error *error)
+{
+    static const char *const names[] = {"ids", "lengths"};
+    const struct verb *verb = order->verb;
+    uint64_t hash = ls_hash64(verb->name, strlen(verb->name), 0);
+    if (!verb->own && json_dump_callback(order->options, text_hash, &hash, JSON_COMPACT))
+        return ls_no_memory(error, "for an order");
+    for (int i = 0; i < 2; i++) {
+        const struct ls_array *array = order_array(order, names[i]); /* was checked */
+        size_t bytes = sizeof(int32_t);
+        for (int d = 0; array && d < array->dims; d++)
+            bytes *= (size_t)array->shape[d];
+        if (!array)
+            continue;
+        hash = ls_hash64(array->shape, (size_t)array->dims * sizeof array->shape[0], hash);
+        hash = ls_hash64(array->data, bytes, hash);
+    }
+    *digest = (int64_t)(hash >> 1);
+    return LS_OK;
+}
+
+/* Collective, of processes. Those that ask different things would wait for each other, or mix what
+ * they were given. */
+static int orders_compare(struct rank *rank, int status, struct ls_error *error)
+{
+    int64_t most = 0, least;
+    if (!status)
+        status = order_digest(&rank->session->order, &most, error);
+    least = -most;
+    status = ls_comm_agree(rank->world, status, error);
+    if (!status)
+        status = ls_all_reduce_max(rank->world, &most, error);
+    if (!status)
+        status = ls_all_reduce_max(rank->world, &least, error);
+    if (status || most == -least)
+        return status;
+    return ls_error_set(error, LS_EINVAL,
+                        "processes of the job ask different things: expected the same calls with "
+                        "the same arguments, in the same order, in all of them");
+}
+
 /* Collective. *ends: the rank has nothing more to do. A failure that all know leaves them where
  * they were. */
 static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
@@ -116,7 +166,7 @@ static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
     struct ls_error first = order->refusal;
     int status = order->status;
     if (verb->where == VERB_RANKS && ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
-        status = ls_comm_agree(rank->world, status, &first);
+        status = orders_compare(rank, status, &first);
     if (!status && verb->where != VERB_STARTS)
         status = views_settle(rank, &first);
     if (!status && verb->one_model && rank->trainer && !ls_trainer_runner(rank->trainer))

@@ -11,9 +11,9 @@
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-/* Rows of [ids], of which the first lengths[i] count. */
-static int rows_check(const struct order *order, struct ls_error *error)
+int rows_check(struct ls_session *s, struct ls_error *error)
 {
+    const struct order *order = &s->order;
     const struct ls_array *ids = order_array(order, "ids"),
                           *lengths = order_array(order, "lengths");
     int status = order_array_check(order, "ids", "i4", 2, error);
@@ -32,6 +32,14 @@ static int rows_check(const struct order *order, struct ls_error *error)
                                 order->verb->name, (long long)i, length, (long long)ids->shape[1]);
     }
     return LS_OK;
+}
+
+int prompts_check(struct ls_session *s, struct ls_error *error)
+{
+    const json_t *texts = NULL;
+    const struct option options[] = {{"prompts", .list = &texts}, {0}};
+    int status = options_read(&s->order, options, error);
+    return status || texts ? status : rows_check(s, error);
 }
 
 static json_t *row_json(const struct ls_array *ids, int64_t row, int32_t length)
@@ -62,8 +70,6 @@ static int prompts_list(const struct order *order, json_t **out, struct ls_error
     const json_t *texts = NULL;
     const struct option options[] = {{"prompts", .list = &texts}, {0}};
     int status = options_read(order, options, error);
-    if (!status && !texts)
-        status = rows_check(order, error);
     size_t count = texts ? json_array_size(texts) : status ? 0 : (size_t)ids->shape[0];
     *out = json_array();
     for (size_t i = 0; i < count && !status; i++) {
@@ -320,9 +326,7 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
     bool entropy = false;
     double temperature = 1;
     const struct option options[] = {{"entropy", .flag = &entropy}, {0}};
-    int status = rows_check(&s->order, error);
-    if (!status)
-        status = option_temperature(&s->order, &temperature, error);
+    int status = option_temperature(&s->order, &temperature, error);
     if (!status)
         status = options_read(&s->order, options, error);
     int64_t count = status ? 0 : ids->shape[0], tokens = status ? 0 : ids->shape[1];
