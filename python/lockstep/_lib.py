@@ -341,7 +341,7 @@ class Session:
         text = b""
         if options:
             with self.refusing(verb):
-                text = _json(verb, options)
+                text = json_text(verb, options)
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
         answer = self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
         self._lent = []
@@ -366,7 +366,7 @@ class Session:
         return out
 
 
-def _json(verb: str, options: Dict[str, Any]) -> bytes:
+def json_text(verb: str, options: Dict[str, Any]) -> bytes:
     """An order's options. What JSON has no way to say is an error that names it."""
     try:
         text = _encoder.encode(options)

@@ -8,13 +8,12 @@ A key that changes results and has no counterpart is refused, unless ``allow_los
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from . import _keys, _lib, _pictures, _tools, errors
+from . import _arrays, _keys, _lib, _pictures, _tools, errors
 
 __all__ = ["ConvertError", "Converted", "Item", "deepspeed", "megatron", "torchtitan"]
 
@@ -102,7 +101,7 @@ def deepspeed(config: Union[Path, Mapping[str, Any]], keys: Optional[_keys.Keys]
         ConvertError: keys were refused; ``error.items`` lists all of them.
     """
     if isinstance(config, Mapping):
-        source = {"text": json.dumps(config)}
+        source = {"text": _lib.json_text("deepspeed", dict(config)).decode()}
     else:
         source = {"file": _keys.path(config)}
     return _convert("deepspeed", source, keys, ranks, preset, allow_loss)
@@ -118,7 +117,8 @@ def megatron(arguments: Union[Path, Sequence[str]], keys: Optional[_keys.Keys] =
     if isinstance(arguments, (str, os.PathLike)):
         source = {"file": _keys.path(arguments)}
     else:
-        source = {"text": " ".join(shlex.quote(str(word)) for word in arguments)}
+        words = _arrays.listed("arguments", arguments, "arguments")
+        source = {"text": " ".join(shlex.quote(str(word)) for word in words)}
     return _convert("megatron", source, keys, ranks, preset, allow_loss)
 
 

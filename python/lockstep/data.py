@@ -508,7 +508,8 @@ def prepare(inputs: Union[Path, Sequence[Path]], output: Path, *, tokenizer: Pat
         append_eod: ends each document with the id that ends one.
         workers: threads; None: a core each. What is written does not depend on it.
     """
-    several = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
+    several = [inputs] if isinstance(inputs, (str, os.PathLike)) else _arrays.listed(
+        "inputs", inputs, "files and folders")
     answer = _tools.ask("prepare", {
         "inputs": [_keys.path(path) for path in several], "output": _keys.path(output),
         "tokenizer": _keys.path(tokenizer), "validation": validation, "records": records,

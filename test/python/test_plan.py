@@ -158,6 +158,17 @@ def test_deepspeed_is_converted():
     assert [item.theirs for item in dropped.items if item.fate == "unknown"] == ["foo"]
 
 
+@pytest.mark.parametrize("call, text", [
+    (lambda: ls.convert.deepspeed({"a": {"b": object()}}), "deepspeed: .* is of type object"),
+    (lambda: ls.convert.deepspeed({"a": [1, float("nan")]}), r"deepspeed: a\[1\]: nan: expected a finite number"),
+    (lambda: ls.convert.megatron(5), "arguments: got int: expected a list of arguments"),
+    (lambda: ls.data.prepare(5, "out"), "inputs: got int: expected a list of files")],
+    ids=["object", "nan", "arguments", "inputs"])
+def test_what_is_no_configuration_is_named(call, text):
+    with pytest.raises(ls.ArgumentError, match=text):
+        call()
+
+
 def test_megatron_and_torchtitan_are_converted(tmp_path):
     arguments = ["--num-layers", 2, "--hidden-size", "64", "--num-attention-heads", "4",
                  "--seq-length", "32", "--max-position-embeddings", "32", "--micro-batch-size", "1",
