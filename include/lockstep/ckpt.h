@@ -360,7 +360,8 @@ int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoi
  * writes left. One whose manifest or file sizes are wrong does not count towards keep, nor does
  * the best one behind the newest. keep <= 0 keeps all. saved: the step just written, which stays
  * whatever there is of later steps; -1: none was. */
-int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error);
+int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
+                        struct ls_error *error);
 /* Removes all but those of the steps, and what interrupted writes left. */
 int ls_checkpoint_retain(const char *run_directory, const int64_t *steps, int64_t count,
                          struct ls_error *error);

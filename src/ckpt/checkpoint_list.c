@@ -216,7 +216,7 @@ int ckpt_remove_checkpoint(const char *directory, struct ls_error *error)
 }
 
 /* Removes all but the newest keep checkpoints that are whole, and those of two steps. */
-static int others_remove(const char *run_directory, int keep, int64_t saved, int64_t best,
+static int others_remove(const char *run_directory, int64_t keep, int64_t saved, int64_t best,
                          struct ls_error *error)
 {
     struct dirent **entries;
@@ -265,7 +265,8 @@ int ls_checkpoint_retain(const char *run_directory, const int64_t *steps, int64_
     return status;
 }
 
-int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error)
+int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
+                        struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];

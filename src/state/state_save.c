@@ -270,8 +270,8 @@ void state_saved(struct ls_state *state, int64_t step)
     struct ls_error why = {0};
     int status = LS_OK;
     if (ls_comm_rank(world) == 0 && state->config->train.keep > 0 && !state->keeps_older)
-        status = ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep, step,
-                                     &why);
+        status =
+            ls_checkpoint_prune(state->config->train.out, state->config->train.keep, step, &why);
     if (status) /* the checkpoint stands all the same */
         ls_log(state->log, LS_LOG_WARNING, "older checkpoints stay: %s", why.text);
     state->saved_step = step;

@@ -810,6 +810,7 @@ CASE_WITH(test_prune_keeps_the_newest_whole_ones, scratch_setup, scratch_teardow
     for (int64_t step = 10; step <= 50; step += 10)
         save_good(*state, step);
     assert_int_equal(ls_checkpoint_prune(*state, 0, -1, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_prune(*state, ((int64_t)1 << 32) + 1, -1, &error), LS_OK);
     assert_int_equal(scratch_count(parent), 5);
     damage(scratch_path(*state, "checkpoints/step-00000050/" SHARD(1, model)), -1);
     assert_int_equal(mkdir(scratch_path(*state, "checkpoints/step-00000060.tmp"), 0777), 0);
