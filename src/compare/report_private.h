@@ -129,8 +129,9 @@ struct report_run {
     bool torn;
     bool has_parts; /* some step has them */
     struct report_list evals, events, checkpoints, failures, outers;
-    struct report_eval best; /* of all evaluations, also those that the list dropped */
-    bool has_best;
+    struct report_eval best;  /* of all evaluations, also those that the list dropped */
+    struct report_point last; /* step with a finite loss, by itself */
+    bool has_best, has_last;
     struct report_async async;
     int64_t starts;
 
@@ -177,7 +178,7 @@ void report_push_read(struct report_run *run, const struct ls_record *record);
 /* Mean staleness of all updates; NaN if there are none. */
 double report_staleness(const struct report_async *async);
 
-/* The last point whose loss is finite, and the evaluation with the lowest; NULL: there is none. */
+/* The last step whose loss is finite, and the evaluation with the lowest; NULL: there is none. */
 const struct report_point *report_last(const struct report_run *run);
 const struct report_eval *report_best(const struct report_run *run);
 

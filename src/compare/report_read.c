@@ -187,6 +187,10 @@ static void step_read(struct reading *reading, const struct ls_record *record)
     run->not_finite += !isfinite(point.loss);
     if (!point_add(run, &point))
         reading->no_memory = true;
+    if (isfinite(point.loss)) {
+        run->last = point;
+        run->has_last = true;
+    }
     if (ls_record_value(record, "skipped") > 0)
         event_add(reading, record, EVENT_SKIP, "skipped: not finite");
     const char *hash = ls_record_string(record, "hash");
@@ -492,10 +496,7 @@ void report_run_release(struct report_run *run)
 
 const struct report_point *report_last(const struct report_run *run)
 {
-    for (int64_t i = run->count; i > 0; i--)
-        if (isfinite(run->points[i - 1].loss))
-            return &run->points[i - 1];
-    return NULL;
+    return run->has_last ? &run->last : NULL;
 }
 
 const struct report_eval *report_best(const struct report_run *run)

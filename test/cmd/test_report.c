@@ -575,7 +575,11 @@ CASE(test_a_long_run)
         fprintf(file,
                 "{\"step\": %d, \"loss\": %g, \"step_s\": 0.5, \"hash\": \"%032d\"}\n"
                 "{\"step\": %d, \"validation_loss\": %g}\n",
-                i, i == STEPS / 2 ? 99.0 : 3.0, i, i, 2 + 1.0 / i);
+                i,
+                i == STEPS / 2 ? 99.0
+                : i == STEPS   ? 2.5
+                               : 3.0,
+                i, i, 2 + 1.0 / i);
     fprintf(file, "{\"step\": %d, \"event\": \"warning\", \"text\": \"kept\"}\n", STEPS);
     assert_int_equal(fclose(file), 0);
     char *page = page_of("long");
@@ -587,6 +591,7 @@ CASE(test_a_long_run)
     has(page, "of 200,000 evaluations are shown.");
     has(page, "of 200,001 events are shown.");
     has(page, "<td>warning: kept</td>");
+    has(page, "<b>2.5000</b>\n<span>training loss at step 200000</span>");
     char words[64];
     snprintf(words, sizeof words, "hash %032d", STEPS);
     has(page, words);
