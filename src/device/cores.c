@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A machine may have more cores than a set has bits. */
 int ls_device_cores(void)
 {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    bool told = sched_getaffinity(0, sizeof set, &set) == 0;
+    return told ? CPU_COUNT(&set) : ls_device_cores_online();
 }
 
 int ls_device_cores_online(void)

@@ -1,8 +1,11 @@
 /* The arena counts what it gives; the cores of the process. */
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 
 #include <lockstep/device.h>
 
+#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,9 +94,30 @@ CASE(test_reserved_memory_cannot_be_touched)
     ls_arena_release(&arena);
 }
 
+WRAPPED(sched_getaffinity);
+WRAPPED(sysconf);
+static bool many; /* cores: more than a set has bits */
+
+int __wrap_sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    errno = EINVAL;
+    return many ? -1 : __real_sched_getaffinity(pid, bytes, set);
+}
+
+long __wrap_sysconf(int name)
+{
+    return many && name == _SC_NPROCESSORS_ONLN ? 2048 : __real_sysconf(name);
+}
+
 CASE(test_cores)
 {
     assert_true(ls_device_cores() >= 1);
+    many = true;
+    int cores = ls_device_cores();
+    bool bound = ls_device_bound();
+    many = false;
+    assert_int_equal(cores, 2048);
+    assert_false(bound);
 }
 
 SUITE_MAIN(NULL, NULL)
