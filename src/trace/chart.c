@@ -164,24 +164,31 @@ size_t ls_smooth_window(size_t count)
 }
 
 /* means[count]: of the points around each, as many on its left as on its right while there are;
- * NaN if there is a gap. */
-static void smooth(const struct ls_panel *panel, const struct ls_series *series, double *sums,
+ * NaN if there is a gap. work[3 * count + 1]. A window lies in two blocks of its length at most,
+ * which are added from their ends to the middle (van Herk 1992): nothing is taken away again, so a
+ * spike is in the means around it alone. */
+static void smooth(const struct ls_panel *panel, const struct ls_series *series, double *work,
                    double *means)
 {
-    size_t reach = ls_smooth_window(series->count) / 2, count = series->count;
-    double *points = sums + count + 1; /* so many are in each sum */
-    sums[0] = points[0] = 0;
+    size_t window = ls_smooth_window(series->count), reach = window / 2, count = series->count;
+    double *behind = work, *ahead = work + count, *points = work + 2 * count;
+    points[0] = 0; /* so many are before each */
     for (size_t i = 0; i < count; i++) {
         bool is = is_point(panel, series, i);
-        sums[i + 1] = sums[i] + (is ? series->y[i] : 0);
+        behind[i] = (i % window ? behind[i - 1] : 0) + (is ? series->y[i] : 0);
         points[i + 1] = points[i] + is;
     }
+    for (size_t i = count; i-- > 0;)
+        ahead[i] = ((i + 1) % window && i + 1 < count ? ahead[i + 1] : 0) +
+                   (is_point(panel, series, i) ? series->y[i] : 0);
     for (size_t i = 0; i < count; i++) {
         size_t left = i < reach ? i : reach, right = count - 1 - i < left ? count - 1 - i : left;
-        size_t from = i - left, to = i + right + 1;
-        means[i] = is_point(panel, series, i)
-                       ? (sums[to] - sums[from]) / (points[to] - points[from])
-                       : (double)NAN;
+        size_t from = i - left, last = i + right;
+        double sum = from / window < last / window ? ahead[from] + behind[last]
+                     : from % window               ? ahead[from]
+                                                   : behind[last];
+        means[i] =
+            is_point(panel, series, i) ? sum / (points[last + 1] - points[from]) : (double)NAN;
     }
 }
 
@@ -189,11 +196,11 @@ static int put_smooth(const struct drawn_panel *place, const struct ls_curve *cu
                       struct ls_error *error)
 {
     size_t count = curve->series.count;
-    double *work = malloc((3 * count + 2) * sizeof *work);
+    double *work = malloc((4 * count + 1) * sizeof *work);
     if (!work)
         return ls_no_memory(error, "to smooth %zu points", count);
     put_line(place, &curve->series, curve->colour, "ls-curve ls-faint", "");
-    struct ls_series means = {curve->series.x, work + 2 * count + 2, count};
+    struct ls_series means = {curve->series.x, work + 3 * count + 1, count};
     smooth(place->panel, &curve->series, work, means.y);
     put_line(place, &means, curve->colour, "ls-curve ls-mean", dash_of(curve));
     free(work);

@@ -139,12 +139,34 @@ struct ls_picture_class ls_picture_class(const char *of, int number)
 
 /* Letters of system fonts are about 7 units wide at 13 units a line; wide ones make up for narrow
  * ones. */
+static const double letter_width = 7.2;
+
+/* Of a character: where the next one begins. */
+static const char *letter_end(const char *text)
+{
+    for (text++; ((unsigned char)*text & 0xc0) == 0x80;)
+        text++;
+    return text;
+}
+
 double ls_picture_text_width(const char *text)
 {
     int letters = 0;
-    for (; *text; text++)
-        letters += ((unsigned char)*text & 0xc0) != 0x80;
-    return 7.2 * letters;
+    for (; *text; text = letter_end(text))
+        letters++;
+    return letter_width * letters;
+}
+
+/* The bytes of the next word, or of what a line has room for: some paths have no blank. */
+static size_t word_length(const char *text, double width, size_t most)
+{
+    const char *at = text;
+    for (double room = width; *at && *at != ' '; at = letter_end(at)) {
+        room -= letter_width;
+        if (at > text && (room < 0 || (size_t)(letter_end(at) - text) > most))
+            break;
+    }
+    return (size_t)ls_min(at - text, (int64_t)most);
 }
 
 int ls_picture_wrap(FILE *file, const char *classes, double x, double y, double width, int leading,
@@ -154,8 +176,7 @@ int ls_picture_wrap(FILE *file, const char *classes, double x, double y, double 
     size_t used = 0;
     int lines = 0;
     while (*text || used) {
-        size_t word = strcspn(text, " "), space = used > 0;
-        word = word < sizeof line / 2 ? word : sizeof line / 2;
+        size_t word = word_length(text, width, sizeof line - 2), space = used > 0;
         char trial[sizeof line];
         snprintf(trial, sizeof trial, "%s%s%.*s", line, space ? " " : "", (int)word, text);
         bool fits = used == 0 || (*text && used + word + 2 < sizeof line &&
@@ -275,15 +296,25 @@ static void fit_log(struct ls_scale *scale, int wanted)
             add_tick(scale, lead[i] * pow(10, power));
 }
 
+/* A range that is narrow for its place is one value's: ticks in it would be counted by more than a
+ * double holds. */
+static void range_widen(struct ls_scale *scale)
+{
+    double most = fmax(fabs(scale->low), fabs(scale->high));
+    double margin = scale->whole ? fmax(1, most * 1e-9) : most == 0 ? 1 : most * 0.1;
+    if (scale->high - scale->low > most * 1e-12)
+        return;
+    if (scale->log && scale->whole) /* above 0 */
+        margin = scale->low / 2;
+    scale->low -= margin;
+    scale->high += margin;
+}
+
 void ls_scale_fit(struct ls_scale *scale, int wanted)
 {
     scale->ticks = 0;
     scale->step = 0;
-    if (!(scale->high > scale->low)) {
-        double margin = scale->whole ? 1 : scale->low == 0 ? 1 : fabs(scale->low) * 0.1;
-        scale->low -= margin;
-        scale->high += margin;
-    }
+    range_widen(scale);
     if (scale->log) {
         (scale->whole ? fit_doubling : fit_log)(scale, wanted);
         return;

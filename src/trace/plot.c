@@ -26,15 +26,17 @@ void ls_run_curves_release(struct ls_run_curves *run)
     ls_series_release(&run->validation);
 }
 
+enum { LEGEND_BYTES = 1024 };
+
 /* The curves of one plot, with the texts of the legend. */
 struct curves {
     struct ls_curve loss[2 * LS_PLOT_RUNS_MAX], lr[LS_PLOT_RUNS_MAX];
-    char text[2 * LS_PLOT_RUNS_MAX][256];
+    char text[2 * LS_PLOT_RUNS_MAX][LEGEND_BYTES];
     int losses, rates;
 };
 
 /* "NAME: train 2.125 at step 300 (mean of 7 steps: 2.2)"; NULL if nothing is finite. */
-static const char *legend(char text[256], const char *name, const char *what,
+static const char *legend(char text[LEGEND_BYTES], const char *name, const char *what,
                           const struct ls_series *series, bool smooth)
 {
     size_t last = series->count, window = smooth ? ls_smooth_window(series->count) : 1;
@@ -45,7 +47,7 @@ static const char *legend(char text[256], const char *name, const char *what,
     char mean[64] = "";
     if (window > 1)
         snprintf(mean, sizeof mean, " (line: mean of %zu steps)", window);
-    snprintf(text, 256, "%.100s%s%s: %.4f at step %.0f%s", name, *name ? ", " : "", what,
+    snprintf(text, LEGEND_BYTES, "%.512s%s%s: %.4f at step %.0f%s", name, *name ? ", " : "", what,
              series->y[last - 1], series->x[last - 1], mean);
     return text;
 }

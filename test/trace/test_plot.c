@@ -185,6 +185,71 @@ CASE(test_little_data)
     fclose(null);
 }
 
+/* Values that differ in their last bit are drawn as one, however large they are. */
+CASE(test_values_side_by_side)
+{
+    static const double places[] = {3, -3e-4, 1e25, 1e18};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        for (int log = 0; log < (places[i] > 0 ? 2 : 1); log++) {
+            double y[2] = {places[i], nextafter(places[i], HUGE_VAL)};
+            struct ls_run_curves run = {"close", {(double[2]){1, 2}, y, 2}, {y, y, 2}, {0}};
+            free(plot_of(&(struct ls_plot){.runs = &run, .count = 1, .log = log}));
+        }
+    struct ls_scale scale = {.low = 1, .high = 1, .from = 0, .to = 1, .log = true, .whole = true};
+    ls_scale_fit(&scale, 6);
+    assert_true(scale.low > 0 && scale.low < 1 && scale.high > 1 && scale.ticks > 0);
+}
+
+/* A name without blanks is cut between characters, where a line of the picture ends. */
+CASE(test_a_long_name)
+{
+    char name[256] = "", seen[512] = "";
+    while (strlen(name) < 250)
+        strcat(name, "run\u00e9");
+    double x[2] = {1, 2};
+    struct ls_run_curves run = {name, {x, x, 2}, {0}, {0}};
+    for (int width = 280; width <= 880; width += 600) {
+        char *svg = plot_of(&(struct ls_plot){.runs = &run, .count = 1, .width = width});
+        static const char mark[] = "<text class=\"ls-title\"";
+        seen[0] = '\0';
+        for (const char *at = svg; (at = strstr(at, mark)); at++) {
+            const char *from = strchr(at, '>') + 1;
+            strncat(seen, from, strcspn(from, "<"));
+        }
+        assert_string_equal(seen, name);
+        free(svg);
+    }
+}
+
+/* The first path of means: its first and its last vertex. */
+static void means_ends(const char *svg, double first[2], double last[2])
+{
+    const char *at = strstr(strstr(svg, "<path class=\"ls-curve ls-mean"), " d=\"") + 4;
+    char *end;
+    first[0] = strtod(at + 1, &end);
+    first[1] = strtod(end, &end);
+    for (at = end; *at == 'L'; at = end) {
+        last[0] = strtod(at + 1, &end);
+        last[1] = strtod(end, &end);
+    }
+}
+
+/* It had taken the small values behind it with it, by rounding. */
+CASE(test_means_behind_a_spike)
+{
+    enum { COUNT = 400 };
+    double x[COUNT], y[COUNT], first[2], last[2] = {0};
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = i;
+        y[i] = i == 100 ? 1e25 : 3;
+    }
+    struct ls_run_curves run = {"spike", {x, y, COUNT}, {0}, {0}};
+    char *svg = plot_of(&(struct ls_plot){.runs = &run, .count = 1, .log = true});
+    means_ends(svg, first, last);
+    assert_true(first[1] == last[1] && last[0] - first[0] > 790);
+    free(svg);
+}
+
 CASE(test_several_runs)
 {
     enum { COUNT = 4, POINTS = 100 };
