@@ -189,16 +189,42 @@ static void sgd(struct convert *c)
     convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
 }
 
+/* Whether the peak of every parameter is the schedule's, whatever rates the optimizer has. */
+static bool schedule_has_peak(struct convert *c)
+{
+    static const char *const peak = "scheduler.params.warmup_max_lr";
+    const char *type = convert_word(c, "scheduler.type", "");
+    return convert_among(type, "WarmupDecayLR") ||
+           (convert_among(type, "WarmupLR") && (convert_find(c, peak) || convert_is_auto(c, peak)));
+}
+
+/* Of matrices and of what AdamW updates: each its own, that of all, or the default there. */
+static void muon_rates(struct convert *c)
+{
+    static const struct {
+        const char *theirs, *ours, *initial;
+    } rates[] = {{PARAM "muon_lr", "optim.lr", "0.02"},
+                 {PARAM "adam_lr", "optim.adamw_lr", "0.0003"}};
+    bool split = convert_find(c, rates[0].theirs) || convert_find(c, rates[1].theirs);
+    bool open = convert_is_auto(c, PARAM "lr");
+    for (int i = 0; i < 2; i++)
+        if (schedule_has_peak(c) && convert_find(c, rates[i].theirs))
+            convert_drop(c, rates[i].theirs, "the schedule sets it");
+        else if (schedule_has_peak(c))
+            continue;
+        else if (convert_find(c, rates[i].theirs) || !convert_find(c, PARAM "lr"))
+            convert_take(c, rates[i].ours, rates[i].theirs, open ? NULL : rates[i].initial);
+        else if (split || i == 0)
+            convert_take(c, rates[i].ours, PARAM "lr", NULL);
+}
+
 static void muon(struct convert *c)
 {
     convert_keep(c, "optim.name", "optimizer.type", "muon");
-    convert_take(c, "optim.lr", PARAM "muon_lr", NULL);
-    convert_take(c, "optim.adamw_lr", PARAM "adam_lr", NULL);
-    if (convert_has(c, "optim.lr") && !convert_has(c, "optim.adamw_lr"))
-        convert_take(c, "optim.adamw_lr", PARAM "lr", NULL);
+    muon_rates(c);
     convert_take(c, "optim.momentum", PARAM "momentum", "0.95");
     betas(c, "0.95");
-    convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
+    convert_take(c, "optim.epsilon", PARAM "eps", "1e-10");
     convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     convert_assume(c, "optim.muon_scale", "optimizer.type", "original");
 }

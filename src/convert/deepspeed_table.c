@@ -56,7 +56,7 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     READ("optimizer.params.nesterov", "optim.nesterov", "this optimizer has none"),
     READ("optimizer.params.muon_lr", "optim.lr", "for Muon only"),
     READ("optimizer.params.adam_lr", "optim.adamw_lr", "for Muon only"),
-    LOSE("optimizer.params.ns_method", "quintic", "the Newton-Schulz iteration is quintic here",
+    LOSE("optimizer.params.ns_method", "gram|standard", "the Newton-Schulz iteration is quintic",
          "optim.ns_method|optim.ns_coef*"),
     DROP("optimizer.params.torch_adam|optimizer.params.fused|optimizer.params.foreach|"
          "optimizer.legacy_fusion",

@@ -227,7 +227,25 @@ static void translate_heads(struct convert *c)
 }
 
 /* As in the paper: queries and keys count 0.1 mscale ln(factor) + 1 times, over the same of
- * mscale-all-dim. */
+ * mscale-all-dim. One of the two alone means nothing there. */
+static void translate_mscale(struct convert *c, double factor)
+{
+    static const char *const keys[] = {"--yarn-mscale", "--yarn-mscale-all-dim"};
+    double one, all;
+    bool both = convert_find(c, keys[0]) && convert_find(c, keys[1]);
+    for (int i = 0; i < 2 && !both; i++)
+        if (convert_find(c, keys[i]))
+            convert_drop(c, keys[i], "without %s it means nothing", keys[1 - i]);
+    if (!both || !convert_real(c, keys[0], &one) || !convert_real(c, keys[1], &all))
+        return;
+    convert_drop(c, keys[1], "model.rope_attention_factor is of both");
+    if (factor > 1)
+        convert_keep(c, "model.rope_attention_factor", keys[0], "%.9g",
+                     (0.1 * one * log(factor) + 1) / (0.1 * all * log(factor) + 1));
+    else
+        convert_drop(c, keys[0], "positions are not scaled");
+}
+
 static void translate_yarn(struct convert *c)
 {
     static const char *const keys[][2] = {
@@ -235,18 +253,12 @@ static void translate_yarn(struct convert *c)
         {"model.rope_original_context", "--yarn-original-max-position-embeddings"},
         {"model.rope_beta_fast", "--yarn-beta-fast"},
         {"model.rope_beta_slow", "--yarn-beta-slow"}};
-    double factor = 1, one = 1, all = 0;
-    bool scaled = convert_find(c, "--yarn-mscale") || convert_find(c, "--yarn-mscale-all-dim");
+    double factor = 1;
     convert_keep(c, "model.rope_scaling", "--position-embedding-type", "yarn");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         convert_take(c, keys[i][0], keys[i][1], NULL);
     convert_real(c, keys[0][1], &factor);
-    convert_real(c, "--yarn-mscale", &one);
-    convert_real(c, "--yarn-mscale-all-dim", &all);
-    if (scaled && factor > 1)
-        convert_keep(c, "model.rope_attention_factor",
-                     convert_find(c, "--yarn-mscale") ? "--yarn-mscale" : "--yarn-mscale-all-dim",
-                     "%.9g", (0.1 * one * log(factor) + 1) / (0.1 * all * log(factor) + 1));
+    translate_mscale(c, factor);
 }
 
 static void translate_rope(struct convert *c)

@@ -208,7 +208,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     READ("--lion-beta1", "optim.beta1", "for Lion only"),
     READ("--lion-beta2", "optim.beta2", "for Lion only"),
     READ("--muon-momentum", "optim.momentum", "for Muon only"),
-    READ("--muon-nesterov", "optim.nesterov", "for Muon only"),
+    READ("--muon-nesterov|--muon-use-nesterov", "optim.nesterov", "for Muon only"),
     READ("--muon-num-ns-steps", "optim.ns_steps", "for Muon only"),
     READ("--muon-scale-mode|--muon-extra-scale-factor", "optim.muon_scale", "for Muon only"),
     LOSE("--muon-coefficient-type", "quintic", "the Newton-Schulz iteration is quintic",

@@ -248,6 +248,10 @@ static void translate_rate(struct convert *c, const struct megatron *m)
                      "and the batch grows");
     if (decay && !convert_among(style, "constant|inverse-square-root"))
         convert_keep_int(c, "optim.decay_steps", from, decay);
+    if (decay && decay < m->steps && convert_among(style, "inverse-square-root"))
+        convert_lose(c, from, "optim.min_lr",
+                     "behind it the rate is that of --min-lr there, and inverse_sqrt has no end: "
+                     "leave it out, or let it be the run's");
     translate_warm_up(c, m, decay);
     translate_end(c, style, peak);
 }
@@ -256,14 +260,14 @@ static void translate_rate(struct convert *c, const struct megatron *m)
 
 static void translate_muon(struct convert *c)
 {
+    static const char *const older = "--muon-use-nesterov";
     const char *mode = convert_word(c, "--muon-scale-mode", "spectral");
+    const char *nesterov = convert_find(c, older) ? older : "--muon-nesterov";
     double extra = 1;
     convert_real(c, "--muon-extra-scale-factor", &extra);
     convert_take(c, "optim.momentum", "--muon-momentum", "0.9");
-    if (convert_find(c, "--muon-nesterov"))
-        convert_keep(c, "optim.nesterov", "--muon-nesterov", "true");
-    else
-        convert_assume(c, "optim.nesterov", "--muon-nesterov", "false");
+    convert_settle(c, "optim.nesterov", nesterov, "%s",
+                   convert_find(c, nesterov) ? "true" : "false");
     convert_take(c, "optim.ns_steps", "--muon-num-ns-steps", NULL);
     convert_take(c, "optim.weight_decay", "--weight-decay", "0.01");
     if (strcmp(mode, "spectral") == 0 && extra == 0.2)

@@ -99,6 +99,20 @@ static void expect_refused(enum ls_convert_project project, const char *text,
     ls_convert_release(&result);
 }
 
+/* It has the one word, and not the other. */
+static void expect_without(enum ls_convert_project project, const char *text, const char *word,
+                           const char *other)
+{
+    struct ls_convert result;
+    struct ls_convert_options options = {0};
+    struct ls_error error;
+    if (convert(&result, project, text, &options, &error))
+        fail_msg("%s\nwas refused: %s", text, error.text);
+    if (!strstr(result.text, word) || strstr(result.text, other))
+        fail_msg("%s\nbecame:\n%s\nwhich lacks: %s, or has: %s", text, result.text, word, other);
+    ls_convert_release(&result);
+}
+
 static const struct ls_convert_options strict = {0}, lax = {.allow_loss = true};
 
 /* ---- whole files ---------------------------------------------------------------------------- */
@@ -578,6 +592,10 @@ CASE(test_optimizers_and_schedules)
     expect(LS_CONVERT_MEGATRON,
            "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 --muon-nesterov",
            &strict, "name: muon ", "muon_scale: match_rms_adamw", "nesterov: true", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 "
+           "--muon-use-nesterov",
+           &strict, "nesterov: true", "# --muon-use-nesterov", NULL);
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"scheduler\": {\"type\": \"WarmupDecayLR\","
            " \"params\": {\"warmup_num_steps\": 5, \"warmup_type\": \"linear\"}}}",
@@ -592,6 +610,10 @@ CASE(test_optimizers_and_schedules)
     expect(LS_CONVERT_MEGATRON,
            "--attention-dropout 0 --lr-decay-style inverse-square-root --lr-warmup-iters 5",
            &strict, "schedule: inverse_sqrt ", NULL);
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "--attention-dropout 0 --lr-decay-style inverse-square-root "
+                   "--lr-warmup-iters 5 --lr-decay-iters 50 --train-iters 100",
+                   &strict, "--lr-decay-iters", "the rate is that of --min-lr there", NULL);
     expect(LS_CONVERT_TORCHTITAN,
            "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 10\ndecay_ratio = 0.0\n",
            &strict, "schedule: constant ", NULL);
@@ -1224,12 +1246,54 @@ CASE(test_families_are_asked)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         expect_refused(LS_CONVERT_MEGATRON, refused[i][0], &strict, refused[i][1], refused[i][2],
                        NULL);
+}
+
+CASE(test_yarn)
+{
     expect(LS_CONVERT_MEGATRON,
            MEGATRON "--position-embedding-type yarn --normalization RMSNorm --swiglu "
                     "--disable-bias-linear --yarn-rotary-scaling-factor 4 --yarn-mscale 1 "
                     "--yarn-mscale-all-dim 1 --yarn-original-max-position-embeddings 4096",
            &strict, "rope_scaling: yarn ", "rope_factor: 4 ", "rope_original_context: 4096 ",
-           "rope_attention_factor: 1 ", NULL);
+           "rope_attention_factor: 1 ", "model.rope_attention_factor is of both", NULL);
+    expect_without(LS_CONVERT_MEGATRON,
+                   MEGATRON "--position-embedding-type yarn --normalization RMSNorm --swiglu "
+                            "--disable-bias-linear --yarn-rotary-scaling-factor 4 "
+                            "--yarn-mscale 2 --yarn-original-max-position-embeddings 4096",
+                   "without --yarn-mscale-all-dim it means nothing", "rope_attention_factor:");
+}
+
+/* DeepSpeed's Muon has two rates, and defaults of its own; a schedule's peak is that of both. */
+CASE(test_muon_of_deepspeed)
+{
+    const char *head = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Muon\", "
+                       "\"params\": {%s}}%s}";
+    static const char peak[] =
+        ", \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_type\": "
+        "\"linear\", \"total_num_steps\": 100%s}}";
+    char none[256], some[256], text[1024];
+    snprintf(none, sizeof none, peak, "");
+    snprintf(some, sizeof some, peak, ", \"warmup_max_lr\": 0.01");
+    const struct {
+        const char *params, *schedule, *lr, *adamw_lr;
+    } cases[] = {
+        {"", "", " lr: 0.02 ", "adamw_lr: 0.0003 "},
+        {"\"lr\": 0.01", "", " lr: 0.01 ", NULL},
+        {"\"muon_lr\": 0.05", "", " lr: 0.05 ", "adamw_lr: 0.0003 "},
+        {"\"adam_lr\": 0.001", "", " lr: 0.02 ", "adamw_lr: 0.001 "},
+        {"\"muon_lr\": 0.05, \"lr\": 0.01", "", " lr: 0.05 ", "adamw_lr: 0.01 "},
+        {"\"lr\": \"auto\"", "", "epsilon: 1e-10 ", NULL},
+        {"\"muon_lr\": 0.05, \"adam_lr\": 0.001", some, " lr: 0.01 ", NULL},
+        {"\"muon_lr\": 0.05, \"adam_lr\": 0.001", none, " lr: 0.001 ", NULL},
+        {"\"ns_method\": \"gram\", \"lr\": 0.01", "", "ns_method (line 1): as it is here", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, head, cases[i].params, cases[i].schedule);
+        if (cases[i].adamw_lr)
+            expect(LS_CONVERT_DEEPSPEED, text, &strict, cases[i].lr, cases[i].adamw_lr, NULL);
+        else
+            expect_without(LS_CONVERT_DEEPSPEED, text, cases[i].lr, "adamw_lr:");
+    }
 }
 
 /* Checkpoints of theirs are not read: the same weights in another format are model.from. */

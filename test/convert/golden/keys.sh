@@ -180,7 +180,7 @@ torchrun \
     --lion-beta1 0.9 \
     --lion-beta2 0.98 \
     --muon-momentum 0.9 \
-    --muon-nesterov \
+    --muon-nesterov --muon-use-nesterov \
     --muon-num-ns-steps 5 \
     --muon-scale-mode spectral \
     --muon-extra-scale-factor 0.2 \
