@@ -119,7 +119,8 @@ static void drawing_release(struct drawing *drawing)
         free(drawing->curve[i].series.x);
 }
 
-/* The curve's last finite value in the legend's words; none for a curve without one. */
+/* The curve's last finite value in the legend's words; none for a curve without one. A curve of
+ * points is of evaluations; of many steps a value is the mean of neighbours. */
 static void curve_add(const struct report *report, struct drawing *drawing,
                       const struct report_run *run, const char *what, struct ls_series series,
                       int colour, bool points, bool smooth)
@@ -131,8 +132,9 @@ static void curve_add(const struct report *report, struct drawing *drawing,
     double value = last ? series.y[last - 1] : 0;
     char text[48];
     snprintf(text, sizeof text, "%.4f", value);
-    snprintf(drawing->legend[at], sizeof drawing->legend[at], "%s%s%s: %s %s", run->label,
+    snprintf(drawing->legend[at], sizeof drawing->legend[at], "%s%s%s: %s%s %s", run->label,
              *run->label ? " " : "", what, fabs(value) < 1000 ? text : report_count(value).text,
+             points || run->width == 1 ? "" : " (mean)",
              place_text(drawing->axis, last ? series.x[last - 1] : 0.0).text);
     drawing->curve[at] = (struct ls_curve){.legend = last ? drawing->legend[at] : NULL,
                                            .series = series,

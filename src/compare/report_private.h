@@ -5,6 +5,7 @@
 #include <lockstep/base/lock.h>
 #include <lockstep/compare.h>
 #include <lockstep/compare/report.h>
+#include <lockstep/config/inputs.h>
 #include <lockstep/trace.h>
 #include <lockstep/trace/html.h>
 #include <lockstep/trace/picture.h>
@@ -154,6 +155,8 @@ struct report {
     struct ls_error *error;
 };
 
+/* A run's name: the last component of its directory, with "." and ".." seen through. */
+struct ls_run_name report_name(const char *directory);
 /* Zero the run first; release it in any case. */
 int report_run_read(struct report_run *run, const char *directory, struct ls_error *error);
 void report_run_release(struct report_run *run);

@@ -185,12 +185,13 @@ static void step_read(struct reading *reading, const struct ls_record *record)
     run->steps++;
     run->tokens = ls_max(ls_record_whole(record, "tokens", 0), 0);
     run->not_finite += !isfinite(point.loss);
-    if (!point_add(run, &point))
-        reading->no_memory = true;
+    run->has_last &= run->last.step < point.step; /* or it came again */
     if (isfinite(point.loss)) {
         run->last = point;
         run->has_last = true;
     }
+    if (!point_add(run, &point))
+        reading->no_memory = true;
     if (ls_record_value(record, "skipped") > 0)
         event_add(reading, record, EVENT_SKIP, "skipped: not finite");
     const char *hash = ls_record_string(record, "hash");
@@ -439,12 +440,10 @@ static void checkpoint_visit(void *user, const char *directory,
     snprintf(checkpoint->fingerprint, sizeof checkpoint->fingerprint, "%s", state->fingerprint);
 }
 
-/* The last component of the path, with "." and ".." seen through. */
-static void name_set(struct report_run *run)
+struct ls_run_name report_name(const char *directory)
 {
     char whole[PATH_MAX];
-    const char *path = realpath(run->directory, whole) ? whole : run->directory;
-    snprintf(run->name, sizeof run->name, "%s", ls_run_name(path).text);
+    return ls_run_name(realpath(directory, whole) ? whole : directory);
 }
 
 int report_run_read(struct report_run *run, const char *directory, struct ls_error *error)
@@ -462,7 +461,7 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
         ls_error_suffix(error, "%s", hint);
         return status;
     }
-    name_set(run);
+    snprintf(run->name, sizeof run->name, "%s", report_name(run->directory).text);
     char config[PATH_MAX + 32], metrics[PATH_MAX + 32];
     snprintf(config, sizeof config, "%s/config.yaml", run->directory);
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run->directory);

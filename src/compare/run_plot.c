@@ -1,8 +1,7 @@
 /* The losses of runs as a picture. */
+#include "compare/report_private.h"
+
 #include <lockstep/ckpt.h>
-#include <lockstep/compare/report.h>
-#include <lockstep/config/inputs.h>
-#include <lockstep/trace/picture.h>
 
 #include <string.h>
 
@@ -22,7 +21,7 @@ static int run_add(struct drawn *drawn, const char *path, struct ls_error *error
         status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
     if (status)
         return status;
-    snprintf(name, PATH_MAX, "%s", ls_run_name(run).text);
+    snprintf(name, PATH_MAX, "%s", report_name(run).text);
     for (int i = 0; i < drawn->count; i++)
         if (strcmp(drawn->names[i], name) == 0)
             snprintf(name, PATH_MAX, "%s", run);

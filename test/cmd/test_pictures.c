@@ -53,6 +53,11 @@ CASE_WITH(test_runs, scratch_setup, scratch_teardown)
     assert_non_null(strstr(svg, "train: 5.0000 at step 1<"));
     assert_non_null(strstr(svg, "<circle"));
     free(svg);
+    snprintf(arguments, sizeof arguments, "plot '%s/one/.'", directory); /* from within it */
+    program_expect(arguments, 0, "loss.svg");
+    svg = picture(directory, "one/loss.svg");
+    assert_non_null(strstr(svg, ">one</text>"));
+    free(svg);
 
     snprintf(arguments, sizeof arguments,
              "plot '%s/old/same' '%s/one' '%s/new/same' --output '%s/both.svg' --log", directory,
