@@ -51,9 +51,11 @@ static int bad_cell(struct reader *reader, struct piece cell)
 {
     return ls_error_set(reader->error, LS_EDATA,
                         "%s: line %d, cell %d: \"%.*s\" is not an action; expected "
-                        "<stage><F|I|W|B><micro-batch>, such as 0F0, or nothing for idle time",
+                        "<stage><F|I|W|B><micro-batch>, such as 0F0, of stages 0 to %d and "
+                        "micro-batches 0 to %d, or nothing for idle time",
                         reader->name, reader->line, reader->cell,
-                        (int)(cell.bytes < 60 ? cell.bytes : 60), cell.text);
+                        (int)(cell.bytes < 60 ? cell.bytes : 60), cell.text,
+                        LS_SCHEDULE_STAGES_MAX - 1, LS_SCHEDULE_MICRO_BATCHES_MAX - 1);
 }
 
 /* Digits at the front; false if there are none or too many. */
@@ -160,8 +162,12 @@ static int add_row(struct reader *reader)
 
 static int read_rows(struct reader *reader, struct piece text)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* spreadsheets put it before a file */
+    const size_t marked = sizeof mark - 1;
     struct piece line, cell;
     int status = LS_OK;
+    if (text.bytes >= marked && memcmp(text.text, mark, marked) == 0)
+        text = (struct piece){text.text + marked, text.bytes - marked};
     while (status == LS_OK && cut(&text, '\n', &line)) {
         reader->line++;
         reader->cell = 0;

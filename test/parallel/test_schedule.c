@@ -197,6 +197,7 @@ CASE(test_reading)
     assert_text("0F0,0F\n", LS_EDATA, "cell 2");
     assert_text("0F0,0B0x\n", LS_EDATA, "cell 2");
     assert_text("0F99999999999999999999\n", LS_EDATA, "cell 1");
+    assert_text("0F1048576\n", LS_EDATA, "of stages 0 to 262143 and micro-batches 0 to 1048575");
     assert_text("0F0,(0F1;0B0\n", LS_EDATA, "cell 2");
     assert_text("0F0,(0F1;0B0)OVERLAP\n", LS_EDATA, "cell 2");
     assert_text("", LS_EDATA, "no line with an action");
@@ -212,6 +213,7 @@ CASE(test_reading)
     assert_text(" 0F0 ,\"0SEND_F0\",(0F1;0B0)OVERLAP_F_B, 0RESHARD,0REDUCE_GRAD,0B1\r\n"
                 "1UNSHARD,1RECV_F0,1F0,1WAIT_SEND_B0,1B0,,1F1,1B1\r\n\r\n",
                 LS_OK, NULL);
+    assert_text("\xef\xbb\xbf\"0F0\",\"0B0\"\r\n", LS_OK, NULL); /* a spreadsheet's */
 }
 
 CASE(test_another_layouts_file)
