@@ -91,7 +91,8 @@ static void event_hosts(struct launcher *l)
 
 static void event_layout(struct launcher *l, const char *name)
 {
-    char hosts[LAUNCH_HOSTS_TEXT], text[LS_CONFIG_TEXT_BYTES];
+    enum { HOSTS_BYTES = 1 << 15 }; /* a record has twice as many */
+    char hosts[HOSTS_BYTES], text[LS_CONFIG_TEXT_BYTES];
     launch_hosts_text(&l->hosts, l->ranks, hosts, sizeof hosts);
     ls_config_layout_text(l->config, NULL, text, sizeof text);
     struct ls_jsonl *m = event(l, name);

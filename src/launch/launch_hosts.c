@@ -203,8 +203,10 @@ bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *te
         int64_t slots = ls_min(host->slots, ranks);
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%ld", used ? "," : "", host->name,
                                  (long)slots);
-        if (used >= bytes)
+        if (used >= bytes) {
+            memcpy(text + bytes - sizeof "...", "...", sizeof "...");
             return false;
+        }
         ranks -= slots;
     }
     return true;

@@ -86,8 +86,7 @@ int launch_hosts_most(const struct launch_hosts *hosts);
 void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks);
 /* Whether those are this machine alone. */
 bool launch_hosts_here_alone(const struct launch_hosts *hosts);
-/* "a:2,b:1": those hosts. False: it is longer than a
- * word of a command may be. */
+/* "a:2,b:1": those hosts. False: it is longer, and ends with "...". */
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
 /* Of those that hold ranks, the one that calls itself so; NULL: none. */
 struct launch_host *launch_hosts_named(const struct launch_hosts *hosts, const char *name);

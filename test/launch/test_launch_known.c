@@ -37,6 +37,20 @@ CASE_WITH(test_addresses_of_this_machine, scratch_setup, scratch_teardown)
     launch_hosts_release(&hosts);
 }
 
+/* What has no room says so. */
+CASE(test_hosts_of_a_start)
+{
+    struct launch_host list[] = {{.name = "node1", .slots = 8, .up = true},
+                                 {.name = "node2", .slots = 8},
+                                 {.name = "node3", .slots = 8, .up = true}};
+    const struct launch_hosts hosts = {.list = list, .count = 3};
+    char text[16];
+    assert_true(launch_hosts_text(&hosts, 9, text, sizeof text));
+    assert_string_equal(text, "node1:8,node3:1");
+    assert_false(launch_hosts_text(&hosts, 16, text, sizeof text - 1));
+    assert_string_equal(text, "node1:8,nod...");
+}
+
 /* Of two hosts the second is lost; both are tried, and neither changes. */
 static void expect_no_change(enum launch_kind kind)
 {
