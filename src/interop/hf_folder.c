@@ -304,6 +304,30 @@ static int head_check(const struct ls_model_source *source, const char *table,
                         source->path, head->name, rows->name);
 }
 
+/* A tensor that a file before has too is the same there: of two, programs take one or the other. */
+static int once_check(const struct ls_model_source *source, int64_t s,
+                      const struct ls_tensor_view *view, struct ls_error *error)
+{
+    const struct folder *f = source->data;
+    for (int64_t before = 0; before < s; before++) {
+        const struct shard *shards[] = {&f->shards[before], &f->shards[s]};
+        const struct ls_tensor_view *views[] = {ls_safetensors_find(shards[0]->file, view->name),
+                                                view};
+        if (!views[0])
+            continue;
+        bool same = !strcmp(views[0]->dtype_name, view->dtype_name);
+        int status = same ? tensors_compare(shards, views, &same, error) : LS_OK;
+        if (status)
+            return status;
+        if (!same)
+            return ls_error_set(error, LS_ECKPT,
+                                "%.300s: tensor %.100s is in %s and, with other values, in %s: "
+                                "expected it once: remove the one that is wrong",
+                                source->path, view->name, shards[0]->name, shards[1]->name);
+    }
+    return LS_OK;
+}
+
 /* Every tensor of the files is one that the model has, or that nobody needs. */
 static int strangers_check(const struct ls_model_source *source, const json_t *expected,
                            struct ls_error *error)
@@ -311,7 +335,8 @@ static int strangers_check(const struct ls_model_source *source, const json_t *e
     const struct folder *f = source->data;
     for (int64_t s = 0; s < f->count; s++)
         for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
-            const char *name = ls_safetensors_at(f->shards[s].file, i)->name;
+            const struct ls_tensor_view *view = ls_safetensors_at(f->shards[s].file, i);
+            const char *name = view->name;
             char matrix[LS_PARAM_NAME_MAX + 64];
             bool beside = bnb_matrix_of(name, matrix) && json_object_get(expected, matrix);
             if (!json_object_get(expected, name) && !is_buffer(name) && !beside)
@@ -319,6 +344,9 @@ static int strangers_check(const struct ls_model_source *source, const json_t *e
                                     "%.300s/%s: tensor %.100s does not belong to a model of "
                                     "the family %s",
                                     source->path, f->shards[s].name, name, ls_arch_name(f->arch));
+            int status = once_check(source, s, view, error);
+            if (status)
+                return status;
         }
     return LS_OK;
 }

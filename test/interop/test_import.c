@@ -2,6 +2,7 @@
  * is said, and nothing half-written. */
 #include "../support/checkpoints.h"
 #include "../support/countdown.h"
+#include "../support/saved_tensors.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/tensor_data.h"
@@ -610,6 +611,33 @@ CASE_WITH(test_bad_index, scratch_setup, scratch_teardown)
     scratch_write(index, "{\"weight_map\"", 13);
     expect_refused(folder, scratch_path(*state, "never"), "index.json:1:|not JSON");
     free(good);
+}
+
+/* A tensor that the index has in one file, and another file too: the same, or refused. */
+CASE_WITH(test_a_tensor_twice, scratch_setup, scratch_teardown)
+{
+    static const char name[] = "model.norm.weight", golden[] = "param.model.norm.weight";
+    const struct folder_of of = {.golden = "llama3_tiny", .shards = 2};
+    struct ls_safetensors *file = golden_open(of.golden);
+    struct ls_tensor_entry entry = {.name = name, .dims = 1, .shape = {32}};
+    struct ls_error error = {0};
+    char folder[4096];
+    float values[32];
+    memcpy(values, tensor_data(file, golden), sizeof values);
+    entry.data = values;
+    ls_safetensors_close(file);
+    snprintf(folder, sizeof folder, "%s", folder_make(*state, "two", &of));
+    for (int other = 0; other < 2; other++) {
+        values[31] += (float)other;
+        assert_ok(tensors_save(scratch_path(folder, "more.safetensors"), &entry, 1, &error), error);
+        json_edit(scratch_path(folder, "model.safetensors.index.json"),
+                  "weight_map.model.norm.weight", "\"more.safetensors\"");
+        if (other)
+            expect_refused(folder, scratch_path(*state, "never"),
+                           "tensor model.norm.weight is in model-0000|more.safetensors|once");
+        else
+            model_import(*state, "two", "run", (struct ls_import){0});
+    }
 }
 
 CASE_WITH(test_bad_weights, scratch_setup, scratch_teardown)
