@@ -374,9 +374,11 @@ int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes, struct
 
 size_t data_last_cut(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes)
 {
+    /* A prefix is put where no space begins, so that a space tells whether it is. */
+    bool lines = tokenizer->bpe.form != DATA_CHARACTERS;
     if (tokenizer->is_byte)
         return bytes;
-    return tokenizer->may_cut
-               ? data_split_last_cut(text, bytes, tokenizer->bpe.form != DATA_CHARACTERS)
-               : 0;
+    for (int i = 0; i < tokenizer->pre_count; i++)
+        lines = lines && tokenizer->pre[i].kind != DATA_PREFIX_SPACE;
+    return tokenizer->may_cut ? data_split_last_cut(text, bytes, lines) : 0;
 }

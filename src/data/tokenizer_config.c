@@ -163,12 +163,13 @@ static bool steps_allow(const struct ls_tokenizer *t, bool replaced)
 
 bool data_tokenizer_may_cut(const struct ls_tokenizer *t)
 {
-    bool replaced = spaces_replaced(t);
+    bool replaced = spaces_replaced(t), prepends = false;
     for (int i = 0; i < t->normalizers.count; i++) {
         if (t->normalizers.step[i].form & UTF8PROC_COMPAT)
             return false; /* it makes spaces of what is none */
         if (t->normalizers.step[i].kind == DATA_STRIP_ACCENTS)
             return false; /* spaces come together that marks parted */
+        prepends = prepends || t->normalizers.step[i].kind == DATA_PREPEND;
         const struct data_splitter *splitter = t->normalizers.step[i].splitter;
         const char *literal = splitter ? data_splitter_literal(splitter) : NULL;
         if (splitter && !(replaced && literal && strcmp(literal, " ") == 0))
@@ -176,8 +177,10 @@ bool data_tokenizer_may_cut(const struct ls_tokenizer *t)
     }
     for (int64_t i = 0; i < t->added.count; i++) {
         const struct data_added_token *token = &t->added.tokens[i];
-        if (token->rstrip)
-            return false;
+        if (token->rstrip || (prepends && !token->special))
+            return false; /* a text begins behind it */
+        if (token->single_word && data_is_ascii_space(token->content[0]))
+            return false; /* it looks at what is before the cut */
         for (size_t k = 1; k < token->content_bytes; k++)
             if (strchr(" \t\n\v\f\r", token->content[k]) && token->content[k - 1] > 32)
                 return false;

@@ -228,6 +228,60 @@ CASE(test_spaces_around_what_is_left_out)
     }
 }
 
+/* A text is cut only where its parts give the ids of the whole: what a tokenizer puts in front of
+ * pieces, and tokens that look at what is before them, leave fewer places. */
+CASE(test_where_texts_are_cut)
+{
+#define FLAGS(single_word, special)                                                                \
+    "\"single_word\":" single_word ",\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"      \
+    "\"special\":" special
+#define BYTE_LEVEL(prefix)                                                                         \
+    "{\"type\":\"ByteLevel\",\"add_prefix_space\":" prefix                                         \
+    ",\"trim_offsets\":true,\"use_regex\":true}"
+    static const struct {
+        const char *family, *from, *to, *text;
+        int cuts;
+    } cases[] = {
+        {"llama2", "\"special\":true", "\"special\":false", "a<unk> b", 0},
+        {"llama2", "{", "{", "a<unk> b", 1},
+        {"gpt2", "\"pre_tokenizer\":" BYTE_LEVEL("false"),
+         "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\","
+         "\"individual_digits\":false}," BYTE_LEVEL("true") "]}",
+         "ab 12\nx y\nz", 2},
+        {"gpt2", "{", "{", "ab 12\nx y\nz", 4},
+        {"llama3", "\"content\":\"<|begin_of_text|>\"," FLAGS("false", "true"),
+         "\"content\":\" b\"," FLAGS("true", "false"), "a b c", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        struct ls_encoder *encoder;
+        struct ls_token_list whole = {0}, parts = {0};
+        const char *text = cases[i].text;
+        char *file = edited(cases[i].family, cases[i].from, cases[i].to);
+        size_t bytes = strlen(text), cut = bytes;
+        int cuts = 0;
+        assert_ok(make(file, NULL, &tokenizer, &error), error);
+        assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+        assert_ok(ls_encode(encoder, text, bytes, &whole, &error), error);
+        for (; (cut = data_last_cut(tokenizer, (const unsigned char *)text, cut)) > 0; cuts++) {
+            const struct ls_encode_options options = {.continued = true};
+            parts.count = 0;
+            assert_ok(ls_encode(encoder, text, cut, &parts, &error), error);
+            assert_ok(ls_encode_with(encoder, text + cut, bytes - cut, &options, &parts, &error),
+                      error);
+            assert_int_equal(parts.count, whole.count);
+            assert_memory_equal(parts.ids, whole.ids, (size_t)whole.count * sizeof *whole.ids);
+        }
+        assert_int_equal(cuts, cases[i].cuts);
+        ls_token_list_release(&whole);
+        ls_token_list_release(&parts);
+        ls_encoder_free(encoder);
+        ls_tokenizer_free(tokenizer);
+        free(file);
+    }
+}
+
 /* A chain of replacements that makes 10^12 bytes of one. */
 CASE(test_a_text_grows_within_bounds)
 {
