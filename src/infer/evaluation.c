@@ -29,21 +29,29 @@ static int model_make(struct ls_runner *r, bool documents, struct ls_error *erro
     options.sequences = layout->micro_sequences;
     options.tokens = layout->sequence;
     options.slots = 1;
-    options.documents = documents;
+    options.documents = r->documents = documents;
     return runner_model_make(&options, &r->arena, &r->model, error);
+}
+
+/* What was made for samples that are not packed makes room. */
+static void model_drop(struct ls_runner *r)
+{
+    ls_model_free(r->model);
+    ls_arena_release(&r->arena);
+    r->model = NULL;
 }
 
 static int buffers_open(struct ls_runner *r, bool documents, struct ls_error *error)
 {
     const struct ls_layout *layout = r->parts.layout;
-    if (r->tokens)
-        return LS_OK;
+    int64_t count = layout->micro_sequences * layout->sequence;
+    if (r->model && !r->parts.model && documents && !r->documents)
+        model_drop(r);
+    int status = r->model ? LS_OK : model_make(r, documents, error);
     if (!r->losses)
         r->losses = calloc((size_t)layout->micro_sequences, sizeof *r->losses);
-    int status = r->model ? LS_OK : model_make(r, documents, error);
-    if (!status)
-        r->tokens =
-            calloc((size_t)(5 * layout->micro_sequences * layout->sequence), sizeof *r->tokens);
+    if (!r->tokens)
+        r->tokens = calloc((size_t)(5 * count), sizeof *r->tokens);
     if (!status && (!r->losses || !r->tokens))
         status = ls_no_memory(error, "for a batch of tokens");
     return status;

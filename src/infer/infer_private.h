@@ -15,10 +15,11 @@ struct ls_runner {
     const volatile int *interrupt; /* NULL: nobody interrupts */
     struct ls_arena arena;         /* of a model that is made here */
     struct ls_model *model;
+    bool documents;                    /* it was made for packed samples, too */
     struct ls_decoder *decoder;        /* NULL before the first text */
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
-    int32_t *tokens; /* [4, micro_sequences, T] of an evaluation */
+    int32_t *tokens; /* [5, micro_sequences, T] of an evaluation */
     float *losses;   /* [micro_sequences] */
     void *input;     /* what came from the stage before */
     size_t input_bytes;

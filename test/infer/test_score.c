@@ -306,4 +306,64 @@ CASE(test_long_texts_are_scored_in_windows)
     run_each(*state, (keys_t){"parallel.dp=2"}, check_every(5, 5), window_body);
 }
 
+/* ---- samples of documents -------------------------------------------------------------------- */
+
+struct packing {
+    struct finished_job at;
+    const char *packed; /* a store that says where documents end */
+};
+
+/* One runner takes samples of both kinds, in any order. */
+static int packing_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct packing *job = user;
+    struct ls_finished *finished = NULL;
+    struct ls_token_store *plain = NULL, *packed = NULL;
+    struct ls_eval_report first, between, last;
+    int status = ls_token_store_open(job->at.config.data.valid, &plain, error);
+    if (!status)
+        status = ls_token_store_open(job->packed, &packed, error);
+    if (!status)
+        status = ls_token_store_pack(packed, SEQUENCE, error);
+    if (!status)
+        status =
+            ls_finished_new(&job->at.config, job->at.path, NULL, world, NULL, &finished, error);
+    struct ls_runner *runner = finished ? ls_finished_runner(finished) : NULL;
+    if (!status)
+        status = ls_runner_evaluate(runner, plain, 1, &first, NULL, error);
+    if (!status)
+        status = ls_runner_evaluate(runner, packed, 0, &between, NULL, error);
+    if (!status)
+        status = ls_runner_evaluate(runner, plain, 1, &last, NULL, error);
+    if (!status && (memcmp(&first.loss, &last.loss, sizeof first.loss) || between.tokens != 5))
+        status = ls_error_set(error, LS_ENUMERIC, "losses %.17g and %.17g; %ld tokens", first.loss,
+                              last.loss, (long)between.tokens);
+    ls_finished_free(finished);
+    ls_token_store_close(plain);
+    ls_token_store_close(packed);
+    return status;
+}
+
+CASE(test_packed_samples_may_follow_others)
+{
+    static const char lines[] = "{\"text\": \"ab\"}\n{\"text\": \"abc\"}\n";
+    char input[300], output[300], packed[320];
+    struct ls_error error = {0};
+    snprintf(input, sizeof input, "%s", scratch_path(*state, "two.jsonl"));
+    snprintf(output, sizeof output, "%s", scratch_path(*state, "two"));
+    snprintf(packed, sizeof packed, "%s_train", output);
+    scratch_write(input, lines, strlen(lines));
+    const char *inputs[] = {input};
+    const struct ls_prepare_config config = {.inputs = inputs,
+                                             .inputs_count = 1,
+                                             .output = output,
+                                             .tokenizer = "byte",
+                                             .append_eod = true,
+                                             .workers = 1};
+    struct ls_prepare_report report;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    struct packing job = {.packed = packed};
+    finished_in(&job.at, *state, 0, LS_TO_EVALUATE, (keys_t){NULL}, packing_body, NULL);
+}
+
 SUITE_MAIN(runs_setup, scratch_teardown)
