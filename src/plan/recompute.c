@@ -15,8 +15,9 @@ static int refuse(const struct clause *clause, struct ls_error *error, const cha
 {
     bool alone = !clause->whole[clause->length];
     int shown = alone ? 0 : (int)ls_min((int64_t)clause->length, 100);
+    const char *between = alone ? "" : clause->length ? ": " : "a part is empty: ";
     return ls_error_refuse(error, LS_ELAYOUT, "memory.recompute", clause->whole, "%.*s%s%s", shown,
-                           clause->text, alone ? "" : ": ", why);
+                           clause->text, between, why);
 }
 
 /* The next number of *text; false if there is none. */
@@ -25,8 +26,9 @@ static bool number_next(const char **text, const char *end, int64_t *number)
     if (*text == end || !isdigit((unsigned char)**text))
         return false;
     *number = 0;
-    for (; *text < end && isdigit((unsigned char)**text) && *number < INT32_MAX; (*text)++)
-        *number = *number * 10 + (**text - '0');
+    for (; *text < end && isdigit((unsigned char)**text); (*text)++)
+        if (*number < INT32_MAX) /* beyond it is too large, whatever it is */
+            *number = *number * 10 + (**text - '0');
     return true;
 }
 
@@ -35,17 +37,18 @@ static const char *list_read(const char *text, const char *end, const char *what
                              bool *chosen, char why[160])
 {
     for (;;) {
+        const char *digits = text;
         int64_t first, last;
         if (!number_next(&text, end, &first))
             return "expected a list such as 0-3,7";
         last = first;
-        if (text < end && *text == '-' && (text++, !number_next(&text, end, &last)))
+        if (text < end && *text == '-' && (digits = ++text, !number_next(&text, end, &last)))
             return "expected a number after the dash";
         if (last < first)
             return "a range ends before it begins";
         if (last >= count) {
-            snprintf(why, 160, "there is no %s %ld: they are 0 to %ld", what, (long)last,
-                     (long)count - 1);
+            snprintf(why, 160, "there is no %s %.*s: they are 0 to %ld", what,
+                     (int)ls_min(text - digits, 40), digits, (long)count - 1);
             return why;
         }
         for (int64_t i = first; i <= last; i++)

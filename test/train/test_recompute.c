@@ -109,6 +109,8 @@ CASE_WITH(test_bad_policies_are_refused, tokens_setup, scratch_teardown)
         {"every:0", "every:0: expected every:K with a number of blocks from 1"},
         {"every:x", "every:x: expected every:K"},
         {"0-6", "0-6: there is no block 6: they are 0 to 5"},
+        {"99999999999999", "there is no block 99999999999999: they are 0 to 5"},
+        {"none;;full", "a part is empty: expected none, full"},
         {"3-1", "3-1: a range ends before it begins"},
         {"0-", "0-: expected a number after the dash"},
         {"0,,1", "0,,1: expected a list such as 0-3,7"},
