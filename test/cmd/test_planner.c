@@ -242,6 +242,19 @@ CASE(test_keeps_data_parallel)
                    "dp_replicate=1 parallel.dp_shard=4");
 }
 
+/* A split has commas of its own; the list writes it in quotes. */
+CASE(test_explains_a_split)
+{
+    static const char *const keys[] = {"pp=2,split=0-4,5-9,schedule=1f1b",
+                                       "parallel.pp=2 parallel.split=\"0-4,5-9\" schedule=1f1b,"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, SMALL "--forecasts 1 --top 1 --explain '%s'",
+                 keys[i]);
+        program_expect(arguments, 0, "parallel.split=\"0-4,5-9\"");
+    }
+}
+
 CASE(test_refuses)
 {
     program_expect(SMALL "--goal speed", 2, "expected time, cost or memory");
