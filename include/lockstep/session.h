@@ -24,8 +24,8 @@
  * option "refused", the text of its error.
  *
  * A failed order leaves the ranks as they were where all of them failed alike: what was wrong with
- * the order. Otherwise (LS_ECOMM, or memory that one rank did not get) the ranks end, and the
- * session answers nothing but "close".
+ * the order. Otherwise (LS_ECOMM, or memory that one rank did not get) the ranks end, and each
+ * order to them, "close" too, fails with that error until something is opened.
  *
  * Verbs, with their options; arrays in brackets. `?` marks what may be left out.
  *
