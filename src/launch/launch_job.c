@@ -220,11 +220,35 @@ static bool survives(const struct launch_start *start)
            config->comm.timeout_s > 0;
 }
 
+static int job_fork(struct launch_job *job, const struct launch_start *start, struct line *line,
+                    struct ls_error *error)
+{
+    int ends[2];
+    ls_lock_look(start->launch->config->train.out, job->former, sizeof job->former);
+    if (pipe2(ends, O_CLOEXEC))
+        return ls_error_errno(error, errno, "no pipe for the job's messages");
+    fflush(NULL);
+    pid_t parent = getpid();
+    job->pid = fork();
+    if (job->pid == 0)
+        job_child(line, start->output->write_fd, ends[1], parent);
+    int failure = errno;
+    close(ends[1]);
+    if (job->pid < 0) {
+        close(ends[0]);
+        return ls_error_errno(error, failure, "%s cannot be started", "the job");
+    }
+    if (!job->step[0]) /* tasks of Slurm may be saving */
+        process_guard(job->pid, OVER_S);
+    job->stderr_fd = ends[0];
+    fcntl(job->stderr_fd, F_SETFL, O_NONBLOCK);
+    return LS_OK;
+}
+
 int launch_job_start(struct launch_job *job, const struct launch_start *start,
                      struct ls_error *error)
 {
     static int number;
-    int ends[2];
     struct line *line = calloc(1, sizeof *line);
     *job = (struct launch_job){.stderr_fd = -1, .ends.code = -1};
     if (start->hosts->kind == LAUNCH_SLURM)
@@ -239,34 +263,14 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
         launch_segments_open(start->launch->config->train.out,
                              launch_hosts_here_alone(start->hosts), job->segments);
     line_make(line, start, job);
-    if (line->cut) {
-        free(line);
-        return ls_error_set(error, LS_ENOTSUP,
-                            "the command that starts the job is too long: use fewer hosts, or put "
-                            "keys into the configuration's file");
-    }
-    ls_lock_look(start->launch->config->train.out, job->former, sizeof job->former);
-    if (pipe2(ends, O_CLOEXEC)) {
-        free(line);
-        return ls_error_errno(error, errno, "no pipe for the job's messages");
-    }
-    fflush(NULL);
-    pid_t parent = getpid();
-    job->pid = fork();
-    if (job->pid == 0)
-        job_child(line, start->output->write_fd, ends[1], parent);
-    int failure = errno;
+    int status = line->cut ? ls_error_set(error, LS_ENOTSUP,
+                                          "the command that starts the job is too long: use fewer "
+                                          "hosts, or put keys into the configuration's file")
+                           : job_fork(job, start, line, error);
+    if (status)
+        launch_segments_remove(job->segments);
     free(line);
-    close(ends[1]);
-    if (job->pid < 0) {
-        close(ends[0]);
-        return ls_error_errno(error, failure, "%s cannot be started", "the job");
-    }
-    if (!job->step[0]) /* tasks of Slurm may be saving */
-        process_guard(job->pid, OVER_S);
-    job->stderr_fd = ends[0];
-    fcntl(job->stderr_fd, F_SETFL, O_NONBLOCK);
-    return LS_OK;
+    return status;
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */

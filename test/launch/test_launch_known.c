@@ -72,6 +72,26 @@ CASE(test_no_process_to_ask_with)
     full = false;
 }
 
+/* Nor to start the job with: nothing is left of that in memory. */
+CASE_WITH(test_no_process_for_the_job, scratch_setup, scratch_teardown)
+{
+    struct launch_host list[] = {{.name = "localhost", .slots = 1, .here = true, .up = true}};
+    const struct launch_hosts hosts = {.list = list, .count = 1, .open_mpi = true};
+    const struct launch_output output = {.read_fd = -1, .write_fd = -1};
+    const struct ls_config config =
+        config_of_words("model.preset=gpt2-tiny model.vocab=50 train.out=%s", (char *)*state);
+    const struct ls_launch launch = {.program = "lockstep", .config = &config};
+    const struct launch_start start = {
+        .launch = &launch, .hosts = &hosts, .output = &output, .ranks = 1, .keys = ""};
+    static struct launch_job job;
+    struct ls_error error = {0};
+    unsetenv("OMPI_MCA_btl_vader_backing_directory");
+    full = true;
+    assert_int_equal(launch_job_start(&job, &start, &error), LS_EIO);
+    full = false;
+    assert_true(job.segments[0] && access(job.segments, F_OK) != 0);
+}
+
 /* squeue answers, and sinfo does not. */
 CASE_WITH(test_slurm_does_not_answer, scratch_setup, scratch_teardown)
 {
