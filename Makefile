@@ -198,6 +198,7 @@ $(BUILD)/test/device/test_pass: private LDFLAGS_BASE += $(call wrap,ls_tier_read
 $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_tier_new ls_tier_read ls_tier_write \
 	ls_tier_room_take tier_settle ls_optimizer_step)
 $(BUILD)/test/data/test_store_tools $(BUILD)/test/interop/test_cut_files: private LDFLAGS_BASE += $(call wrap,ls_fd_read)
+$(BUILD)/test/interop/test_adapters: private LDFLAGS_BASE += $(call wrap,ls_param_adapter)
 $(BUILD)/test/ckpt/test_checkpoint: private LDFLAGS_BASE += $(call wrap,posix_fadvise close ls_helper_start)
 $(BUILD)/test/ckpt/test_read_ahead: private LDFLAGS_BASE += $(call wrap,open close pread ls_stored_file_cached)
 $(BUILD)/test/state/test_state: private LDFLAGS_BASE += $(call wrap,ls_checkpoint_expect ls_checkpoint_take)

@@ -269,29 +269,40 @@ int peft_locate(const struct ls_model_source *source, const struct ls_param *par
     return LS_OK;
 }
 
+/* Where no adapter of the model has this name. */
+static int stranger(const struct ls_model_source *source, const char *name, struct ls_error *error)
+{
+    return strstr(name, ".lora_")
+               ? ls_error_set(error, LS_ECKPT,
+                              "%.300s: tensor %.100s does not belong to this model: the "
+                              "adapters are those of another model",
+                              source->adapters_path, name)
+               : ls_error_set(error, LS_ECKPT,
+                              "%.300s: tensor %.100s is no adapter but a tensor of the model "
+                              "itself: expected lora_A and lora_B alone: load the adapters with "
+                              "peft, and save them with save_embedding_layers=False if only they "
+                              "were trained; otherwise save what merge_and_unload() gives",
+                              source->adapters_path, name);
+}
+
 int peft_check(const struct ls_model_source *source, struct ls_error *error)
 {
-    for (size_t t = 0; t < ls_safetensors_count(source->adapters); t++) {
-        const char *name = ls_safetensors_at(source->adapters, t)->name;
-        bool known = false;
-        struct ls_elsewhere there;
-        for (int i = 0; i < source->params.count && !known; i++)
-            known = ls_param_adapter(&source->params, &source->model, &source->params.list[i],
-                                     &there) &&
-                    !strncmp(name, PEFT_PREFIX, strlen(PEFT_PREFIX)) &&
-                    !strcmp(name + strlen(PEFT_PREFIX), there.name);
-        if (!known && !strstr(name, ".lora_"))
-            return ls_error_set(error, LS_ECKPT,
-                                "%.300s: tensor %.100s is no adapter but a tensor of the model "
-                                "itself: expected lora_A and lora_B alone: load the adapters with "
-                                "peft, and save them with save_embedding_layers=False if only they "
-                                "were trained; otherwise save what merge_and_unload() gives",
-                                source->adapters_path, name);
-        if (!known)
-            return ls_error_set(error, LS_ECKPT,
-                                "%.300s: tensor %.100s does not belong to this model: the "
-                                "adapters are those of another model",
-                                source->adapters_path, name);
+    const struct ls_params *params = &source->params;
+    json_t *expected = json_object();
+    struct ls_elsewhere there;
+    int status = LS_OK;
+    for (int i = 0; i < params->count; i++) {
+        char name[LS_PARAM_NAME_MAX + 64];
+        if (!ls_param_adapter(params, &source->model, &params->list[i], &there))
+            continue;
+        snprintf(name, sizeof name, PEFT_PREFIX "%s", there.name);
+        json_object_set_new(expected, name, json_true());
     }
-    return LS_OK;
+    for (size_t t = 0; t < ls_safetensors_count(source->adapters) && !status; t++) {
+        const char *name = ls_safetensors_at(source->adapters, t)->name;
+        if (!json_object_get(expected, name))
+            status = stranger(source, name, error);
+    }
+    json_decref(expected);
+    return status;
 }
