@@ -92,9 +92,9 @@ int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
 /* All of it is there: the system begins to put it on the disk, and commit has less to wait for. A
  * failure is kept. */
 void ls_atomic_file_start(struct ls_atomic_file *file);
-/* Makes the file durable and gives it its name, replacing an older file of that name. On any
- * failure, of this call or an earlier write, the temporary is removed, the older file stays, and
- * the first failure's code and text are returned. The file is closed either way. */
+/* Makes the file durable and gives it its name, in place of an older one. After a failure, of this
+ * call or an earlier write, whose code and text are returned, the temporary is gone and the older
+ * file stays, unless only the directory could not be synced. The file is closed either way. */
 int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error);
 /* Closes and removes the temporary. Does nothing after a commit or abort. */
 void ls_atomic_file_abort(struct ls_atomic_file *file);
