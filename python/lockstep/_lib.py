@@ -286,13 +286,16 @@ class Session:
             interrupt = cause = failure = None  # they hold this frame, and all that its callers hold
 
     def settle(self) -> None:
-        """Hears the report of the last order, if nobody has: Ctrl-C may have left it."""
-        if self._unheard is None:
+        """Hears the report of the last order, if nobody has: Ctrl-C may have left it. Another thread may
+        do so meanwhile, and ask the next one."""
+        heard = self._unheard
+        if heard is None:
             return
         report = Report()
         if library().ls_session_report(self._handle, ctypes.byref(report)):
-            self._unheard(report)
-            self._unheard = None
+            heard(report)
+            if self._unheard is heard:
+                self._unheard = None
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None, wanted: Sequence[str] = (), *, copied: bool = True,

@@ -582,6 +582,23 @@ def test_an_answer_is_of_the_order_that_was_asked(recipe):
     assert not odd and steps == list(range(1, each + 1)) and shapes == [(1, 3)] * 2 * each
 
 
+@pytest.mark.parametrize("meanwhile", [None, "what hears the next order"])
+def test_a_report_is_heard_though_another_thread_does(monkeypatch, meanwhile):
+    """It does so, and may ask the next order, while this one looks whether there is a report."""
+    session, told = _lib.Session(), []
+
+    class Library:
+        def ls_session_report(self, _handle, _report):
+            session._unheard = meanwhile
+            return True
+
+    session._unheard = told.append
+    with monkeypatch.context() as patched:
+        patched.setattr(_lib, "library", Library)
+        session.settle()
+    assert len(told) == 1 and session._unheard == meanwhile
+
+
 @pytest.mark.parametrize("value, text", [(float("nan"), "optim.lr: nan: expected a finite number"),
                                          (float("inf"), "optim.lr: inf: expected a finite"),
                                          ("a\0b", "optim.lr: .*: expected a text without NUL"),
