@@ -136,8 +136,8 @@ enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
 /* Logically collective, with nothing pending. Whether the ranks of the group agree on each
  * operation before a byte moves (see above). A new communicator checks in debug builds
- * (LS_COMM_CHECK); a split inherits. The transports self and thread see every rank's call for
- * nothing and check always; over MPI it costs one small message to each peer. */
+ * (LS_COMM_CHECK); a split inherits. The transports self and thread see every rank's call at
+ * no cost and check always; over MPI it costs one small message to each peer. */
 void ls_comm_set_check(struct ls_comm *comm, bool check);
 
 /* Local. queue, which is borrowed, gets the commands of comm on this rank: the queue of the ops

@@ -60,8 +60,9 @@ struct ls_tier_options {
     /* Threads that read and write take the place of io_uring. They do anyway where the system
      * does not allow io_uring, or the environment says LOCKSTEP_IO_URING=0. */
     bool threads;
-    /* May be NULL; borrowed. Calls: "mkdir", "open", "flock", "fallocate", "io_uring_setup", and
-     * "read" and "write" for each piece of a transfer, from threads of the tier, one at a time. */
+    /* May be NULL; borrowed. Calls: "mkdir", "open", "flock", "fcntl", "fallocate",
+     * "io_uring_setup", and "read" and "write" for each piece of a transfer, from threads of the
+     * tier, one at a time. */
     const struct ls_fault *fault;
 };
 
