@@ -26,9 +26,12 @@ struct drawn_panel {
     struct ls_scale x, y;
 };
 
+/* Not what is infinite, or nearly so: a range of it would be. */
 static bool is_point(const struct ls_panel *panel, const struct ls_series *series, size_t i)
 {
-    return isfinite(series->x[i]) && isfinite(series->y[i]) && (!panel->log || series->y[i] > 0);
+    static const double most = 1e300;
+    return fabs(series->x[i]) <= most && fabs(series->y[i]) <= most &&
+           (!panel->log || series->y[i] >= 1 / most);
 }
 
 /* Points, and with gaps the places without one. */

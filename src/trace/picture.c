@@ -300,14 +300,16 @@ static void fit_log(struct ls_scale *scale, int wanted)
  * double holds. */
 static void range_widen(struct ls_scale *scale)
 {
+    static const double narrow = 1e-12, least = 1e-290;
     double most = fmax(fabs(scale->low), fabs(scale->high));
-    double margin = scale->whole ? fmax(1, most * 1e-9) : most == 0 ? 1 : most * 0.1;
-    if (scale->high - scale->low > most * 1e-12)
-        return;
-    if (scale->log && scale->whole) /* above 0 */
-        margin = scale->low / 2;
-    scale->low -= margin;
-    scale->high += margin;
+    double margin = scale->whole ? fmax(1, most * 1e-9) : most > least ? most * 0.1 : 1;
+    if (scale->log && scale->high <= scale->low * (1 + narrow)) {
+        scale->low /= scale->whole ? 2 : 1.1;
+        scale->high *= scale->whole ? 2 : 1.1;
+    } else if (!scale->log && scale->high - scale->low <= fmax(most * narrow, least)) {
+        scale->low -= margin;
+        scale->high += margin;
+    }
 }
 
 void ls_scale_fit(struct ls_scale *scale, int wanted)

@@ -35,7 +35,7 @@ struct curves {
     int losses, rates;
 };
 
-/* "NAME: train 2.125 at step 300 (mean of 7 steps: 2.2)"; NULL if nothing is finite. */
+/* "NAME, train: 2.1250 at step 300 (line: mean of 7 steps)"; NULL if nothing is finite. */
 static const char *legend(char text[LEGEND_BYTES], const char *name, const char *what,
                           const struct ls_series *series, bool smooth)
 {
@@ -44,11 +44,13 @@ static const char *legend(char text[LEGEND_BYTES], const char *name, const char 
         last--;
     if (last == 0)
         return NULL;
-    char mean[64] = "";
+    char mean[64] = "", value[32];
     if (window > 1)
         snprintf(mean, sizeof mean, " (line: mean of %zu steps)", window);
-    snprintf(text, LEGEND_BYTES, "%.512s%s%s: %.4f at step %.0f%s", name, *name ? ", " : "", what,
-             series->y[last - 1], series->x[last - 1], mean);
+    snprintf(value, sizeof value, fabs(series->y[last - 1]) < 1e9 ? "%.4f" : "%.4g",
+             series->y[last - 1]);
+    snprintf(text, LEGEND_BYTES, "%.512s%s%s: %s at step %.0f%s", name, *name ? ", " : "", what,
+             value, series->x[last - 1], mean);
     return text;
 }
 

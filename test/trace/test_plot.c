@@ -188,12 +188,15 @@ CASE(test_little_data)
 /* Values that differ in their last bit are drawn as one, however large they are. */
 CASE(test_values_side_by_side)
 {
-    static const double places[] = {3, -3e-4, 1e25, 1e18};
+    static const double places[] = {3, -3e-4, 1e25, 1e18, 0x1p-1073, 0x1.fp1023, 0};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         for (int log = 0; log < (places[i] > 0 ? 2 : 1); log++) {
             double y[2] = {places[i], nextafter(places[i], HUGE_VAL)};
-            struct ls_run_curves run = {"close", {(double[2]){1, 2}, y, 2}, {y, y, 2}, {0}};
-            free(plot_of(&(struct ls_plot){.runs = &run, .count = 1, .log = log}));
+            double x[3] = {1, 2, 3}, few[3] = {1, 1, 1};
+            struct ls_run_curves run = {"close", {x, y, 2}, {x, few, 3}, {y, y, 2}};
+            char *svg = plot_of(&(struct ls_plot){.runs = &run, .count = 1, .log = log});
+            assert_null(strstr(svg, "\"-9223372"));
+            free(svg);
         }
     struct ls_scale scale = {.low = 1, .high = 1, .from = 0, .to = 1, .log = true, .whole = true};
     ls_scale_fit(&scale, 6);
