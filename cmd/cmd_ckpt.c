@@ -163,6 +163,11 @@ static int verify_path(const char *path, struct verified *verified, struct ls_er
         return status;
     if (access(path, F_OK) != 0)
         return ls_error_errno(error, errno, "%.500s", path);
+    if (ls_model_is_foreign(path))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.500s is a model of another program, without digests: expected a "
+                            "run, or one of its checkpoints",
+                            path);
     if (access(folder, F_OK) != 0)
         return is_all_of(path, run)  ? verify_path(run, verified, error)
                : is_checkpoint(path) ? verify_one(verified, path, error)

@@ -186,6 +186,8 @@ CASE(test_ckpt_refuses)
 {
     expect("$L ckpt verify", 2, "expected runs, or checkpoints");
     expect("$L ckpt verify nowhere", ls_exit_code(LS_EIO), "nowhere");
+    expect("$L export one --out model > made && $L ckpt verify model", 2,
+           "model is a model of another program, without digests");
     expect("mkdir -p bare/checkpoints && $L ckpt verify bare", ls_exit_code(LS_ECKPT),
            "bare holds no checkpoint");
     expect("$L ckpt verify bare/checkpoints/", ls_exit_code(LS_ECKPT),
