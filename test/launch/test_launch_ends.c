@@ -157,7 +157,7 @@ CASE(test_a_reader_of_the_output_that_is_gone)
     program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=deaf.run launch.retries=0 >&5",
                          0, "");
     assert_int_equal(launched_events(folder, "deaf.run", "failed", NULL), 0);
-    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=heard launch.retries=0", 0,
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=read.run launch.retries=0", 0,
                          "1 of 3\n2 of 3\n3 of 3\n");
 }
 
