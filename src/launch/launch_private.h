@@ -105,7 +105,7 @@ enum { LAUNCH_SEGMENTS_BYTES = 128 };
  * (ls_launch_segments_enter). "": Open MPI's own place is taken, because the user names one, or
  * there is none. */
 void launch_segments_open(const char *run, bool here, char folder[LAUNCH_SEGMENTS_BYTES]);
-/* With what ranks left in it. Nothing if it is not there. */
+/* With what ranks left in it. Nothing if there is no such folder of this user, or a link to one. */
 void launch_segments_remove(const char *folder);
 
 /* ---- what it prints -------------------------------------------------------------------------- */

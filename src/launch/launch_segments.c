@@ -45,7 +45,7 @@ static bool is_empty(const char *folder)
 void launch_segments_remove(const char *folder)
 {
     static const char name[] = "vader_segment.";
-    DIR *stream = folder[0] ? opendir(folder) : NULL;
+    DIR *stream = is_own(folder) ? opendir(folder) : NULL;
     if (!stream)
         return;
     for (struct dirent *entry; (entry = readdir(stream));)
@@ -153,6 +153,6 @@ void ls_launch_segments_enter(const char *run)
 
 void ls_launch_segments_leave(void)
 {
-    if (named() && is_own(named()) && is_empty(named()))
+    if (named() && is_empty(named()))
         launch_segments_remove(named());
 }

@@ -2,6 +2,7 @@
  * of runs that are no more; the last rank of a machine removes it. */
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "launch/launch_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
@@ -108,6 +109,17 @@ CASE_WITH(test_what_is_swept, scratch_setup, teardown)
     ls_launch_segments_leave();
     assert_false(there("3"));
     ls_lock_release(&own_lock);
+}
+
+/* Anybody may have put a link there, to a folder of which nothing is to be removed. */
+CASE_WITH(test_a_link_is_not_followed, scratch_setup, teardown)
+{
+    const char *segment = scratch_path(*state, "vader_segment.host.0.1.2");
+    scratch_write(segment, "x", 1);
+    assert_int_equal(symlink(*state, folder("link")), 0);
+    launch_segments_remove(folder("link"));
+    assert_int_equal(access(segment, F_OK), 0);
+    assert_int_equal(unlink(folder("link")), 0);
 }
 
 /* A user's own place is not touched. */
