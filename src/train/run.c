@@ -626,9 +626,9 @@ static int stopped(const struct ls_running *run, struct ls_error *error)
 static int wait_stopped(struct ls_running *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
-    if (step == run->first_step)
+    if (run_begins(run))
         ls_error_suffix(error, "; no step was done, and nothing is saved");
-    if (step == run->first_step || step >= ls_config_steps(run->config))
+    if (run_begins(run) || step >= ls_config_steps(run->config))
         return LS_ESTOPPED;
     if (run->trainer->workers) {
         ls_error_suffix(error, "; workers save where they meet, and this is between two meetings");
@@ -639,9 +639,7 @@ static int wait_stopped(struct ls_running *run, struct ls_error *error)
                     ? records_judge(&run->records, events_signal(&run->events, error), error)
                     : LS_OK;
     int status = ls_comm_agree(run->world, local, error);
-    return status || run->trainer->state->saved_step == step
-               ? status
-               : run_saves(run, true, true, true, error);
+    return status || run_stands(run) ? status : run_saves(run, true, true, true, error);
 }
 
 /* ---- step by step ---------------------------------------------------------------------------- */
@@ -743,9 +741,7 @@ static int close_save(struct ls_running *run, struct ls_error *error)
     run_changes_look(run);
     while (!status && !ls_trainer_meets(run->trainer) && !ls_run_ended(run))
         status = step(run, NULL, &report, error);
-    int64_t now = ls_trainer_steps(run->trainer);
-    bool stands = run->trainer->state->saved_step == now || now == run->first_step;
-    return status || (stands && !run->unsaved) ? status : run_saves(run, true, true, true, error);
+    return status || run_stands(run) ? status : run_saves(run, true, true, true, error);
 }
 
 int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
@@ -770,7 +766,8 @@ int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
     records_tell_lost(&run->records);
     events_end(&run->events, status, error, NULL);
     records_close(&run->records);
-    snapshots_close(&run->snapshots, status && status != LS_ESTOPPED);
+    bool stopped_whole = status == LS_ESTOPPED && run->trainer && run_stands(run);
+    snapshots_close(&run->snapshots, status && !stopped_whole);
     drift_watch_close(&run->drift);
     ls_trainer_free(run->trainer);
     ls_lock_release(&run->lock);

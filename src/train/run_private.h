@@ -63,6 +63,10 @@ int run_copies_tell(struct ls_running *run, struct ls_error *error);
 /* Local. Parameters that the caller changed between two steps make another state, which is neither
  * hashed nor saved. */
 void run_changes_look(struct ls_running *run);
+/* Local. Whether the state is the one that the run began with, and not a snapshot's, which would be
+ * lost with that. And whether nothing is to be saved. */
+bool run_begins(const struct ls_running *run);
+bool run_stands(const struct ls_running *run);
 /* Collective. The checkpoint of the state as it is. last: there is no later occasion. */
 int run_save(struct ls_running *run, bool last, struct ls_error *error);
 /* Collective, after each step and its record: snapshots and checkpoints that are under way get

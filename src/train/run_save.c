@@ -46,6 +46,18 @@ void run_changes_look(struct ls_running *run)
     run->unsaved = true;
 }
 
+bool run_begins(const struct ls_running *run)
+{
+    bool own = run->unsaved || run->trainer->state->from_snapshot;
+    return !own && ls_trainer_steps(run->trainer) == run->first_step;
+}
+
+bool run_stands(const struct ls_running *run)
+{
+    bool saved = run->trainer->state->saved_step == ls_trainer_steps(run->trainer);
+    return run_begins(run) || (saved && !run->unsaved);
+}
+
 /* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
 static int save_here(struct ls_running *run, bool *moved, struct ls_error *error)
 {

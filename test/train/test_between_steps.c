@@ -5,6 +5,7 @@
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/run_private.h"
 
@@ -15,6 +16,16 @@
 #include <string.h>
 
 enum { STEP = 2, STEPS = 3 };
+
+static bool stops; /* a signal ends the wait for samples */
+
+WRAPPED(ls_loader_take);
+int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
+                          double *wait_s, struct ls_error *error)
+{
+    return stops ? ls_error_set(error, LS_ESTOPPED, "a signal came")
+                 : __real_ls_loader_take(loader, inputs, targets, wait_s, error);
+}
 
 /* The first element of each parameter, wherever this rank has it. */
 static int change(struct ls_trainer *t, bool tells, struct ls_error *error)
@@ -33,7 +44,7 @@ static int change(struct ls_trainer *t, bool tells, struct ls_error *error)
 /* A run that is changed behind its step STEP, and then saved, closed, or goes on. */
 struct job {
     struct ls_config config;
-    bool saves, closes, silent;
+    bool saves, closes, dies, silent;
     char before[33], after[33], resumed[33];
     bool stood; /* a checkpoint or snapshot of the step, when that returned */
 };
@@ -74,7 +85,7 @@ static int changed_body(struct ls_comm *world, void *user, struct ls_error *erro
     struct ls_trainer *t = status ? NULL : ls_run_trainer(run);
     if (!status)
         status = hash_take(t, job->before, error);
-    if (!status)
+    if (!status && !job->dies)
         status = change(t, !job->silent, error);
     if (!status)
         status = hash_take(t, job->after, error);
@@ -82,17 +93,21 @@ static int changed_body(struct ls_comm *world, void *user, struct ls_error *erro
         status = ls_run_save(run, error);
     while (!status && !job->closes && !ls_run_ended(run))
         status = ls_run_step(run, NULL, &report, error);
-    /* One that is saved ends as a run that is killed. */
-    return ls_run_close(run, status || !job->saves ? status : LS_ENUMERIC, error);
+    /* Nothing follows: as where a run is killed. */
+    bool dies = !status && (job->saves || job->dies);
+    return ls_run_close(run, dies ? LS_ENUMERIC : status, error);
 }
 
 static int resumed_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
     struct ls_running *run;
+    struct ls_step_report report;
     int status = ls_run_open(&job->config, world, NULL, NULL, &run, error);
     if (!status)
         status = hash_take(ls_run_trainer(run), job->resumed, error);
+    if (!status && stops)
+        status = ls_run_step(run, NULL, &report, error);
     return ls_run_close(run, status, error);
 }
 
@@ -157,6 +172,31 @@ CASE(test_what_is_due_stands_before)
         job.closes = true;
         assert_ok(job_run(&job, changed_body, &error), error);
         assert_true(job.stood);
+    }
+}
+
+/* A run that goes on from a snapshot and ends before its first step, by itself or by a signal: what
+ * the snapshot had is not lost. Workers, which cannot save, leave the snapshot. */
+#define DILOCO "async.mode=diloco async.workers=2 async.sync_every=1 "
+CASE(test_what_came_of_a_snapshot_is_kept)
+{
+    static const struct {
+        const char *words;
+        bool stops;
+    } ends[] = {{"", false}, {"", true}, {DILOCO, true}};
+    for (size_t i = 0; i < (check_all() ? sizeof ends / sizeof *ends : 1); i++) {
+        struct ls_error error;
+        char words[200];
+        snprintf(words, sizeof words, "snapshot.every=1 train.save_every=0 %s", ends[i].words);
+        struct job job = job_of(state, words);
+        job.dies = job.closes = true;
+        assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
+        stops = ends[i].stops;
+        assert_int_equal(job_run(&job, resumed_body, &error), stops ? LS_ESTOPPED : LS_OK);
+        stops = false;
+        assert_string_equal(job.resumed, job.before);
+        assert_ok(job_run(&job, resumed_body, &error), error);
+        assert_string_equal(job.resumed, job.before);
     }
 }
 
