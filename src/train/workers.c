@@ -329,7 +329,7 @@ int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_
     if (ls_trainer_meets(t))
         status = w->server ? pushes_run(t, error) : interval_run(t, error);
     t->failed = t->failed || status;
-    if (status == LS_ESTOPPED && w->all > 1) /* others wait for this one's part */
+    if (status == LS_ESTOPPED && w->server && w->all > 1) /* others wait for this one's part */
         status = ls_error_set(error, LS_ECOMM, "%s", error ? error->text : "");
     if (status)
         return status;

@@ -135,11 +135,23 @@ CASE(test_an_evaluation_changes_nothing)
 /* ---- one group alone ------------------------------------------------------------------------- */
 
 static _Thread_local int own_group;
+static _Thread_local const struct ls_trainer *own;
 static int fails_behind = -1; /* so many steps the gradient of group 1 is not finite; -1: never */
+static int stops_behind = -1; /* a signal ends its wait for samples */
 
 static void group_note(struct ls_trainer *t)
 {
     own_group = t->workers->group;
+    own = t;
+}
+
+WRAPPED(ls_loader_take);
+int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
+                          double *wait_s, struct ls_error *error)
+{
+    if (stops_behind >= 0 && own_group == 1 && own->state->step == stops_behind)
+        return ls_error_set(error, LS_ESTOPPED, "a signal came");
+    return __real_ls_loader_take(loader, inputs, targets, wait_s, error);
 }
 
 WRAPPED(ls_state_norm);
@@ -173,6 +185,18 @@ CASE(test_a_step_that_fails_in_one_group_fails_in_all)
         if (status != LS_ENUMERIC || !strstr(run.error.text, "the gradient norm nan"))
             fail_msg("%s: status %d: %s", cases[i].keys, status, run.error.text);
     }
+}
+
+CASE(test_a_signal_that_one_group_hears_stops_all)
+{
+    struct workers_run run = {.config =
+                                  workers_config(*state, "parallel.workers=2 comm.timeout_s=4"),
+                              .made = group_note};
+    stops_behind = 1;
+    int status = workers_run(&run);
+    stops_behind = -1;
+    if (status != LS_ESTOPPED || !strstr(run.error.text, "stopped while step 2 waited"))
+        fail_msg("status %d: %s", status, run.error.text);
 }
 
 static atomic_int asked_for_peak;
