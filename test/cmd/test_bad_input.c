@@ -686,7 +686,7 @@ CASE(test_preparation)
         "data filter --input mixed.jsonl --output mixed.out",
         "data split mixed.jsonl --parts 1,1 --output mixed",
         "data train-tokenizer --input mixed.jsonl --output learned --vocab 300"};
-    write_text("mixed.jsonl", "{\"text\": \"good\"}\n{\"text\": 1}\n{\"text\": \"better\"}\n");
+    write_text("mixed.jsonl", "{\"text\": \"good\"}\n{\"text\": \n{\"text\": \"better\"}\n");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char skips[256];
         snprintf(skips, sizeof skips, "%s --on-error skip", others[i]);
