@@ -213,6 +213,8 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     if (rank.run)
         ls_run_close(rank.run, status ? status : LS_ECOMM, NULL);
     ls_finished_free(rank.finished);
+    if (status)
+        ls_error_unplace(error); /* before the rank's number stands there */
     return status;
 }
 

@@ -1180,6 +1180,7 @@ def test_a_rollout_layout_that_is_not_admitted_is_refused(recipe, layout, why, w
     with pytest.raises(ls.LayoutError, match="rollout") as refused:
         ls.Run(recipe, layout, progress=False)
     assert why in str(refused.value) and works in str(refused.value)
+    assert "command line" not in str(refused.value)
     assert refused.value.key in ("rollout.dp", "rollout.pp", "rollout.tp")
 
 
