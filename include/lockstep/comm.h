@@ -324,6 +324,10 @@ struct ls_operation {
     struct ls_call_site site;
 };
 
+/* Local. Bytes that rank of a group of n hands over in it (struct ls_comm_stats); 0 for
+ * LS_COMM_OTHER. */
+int64_t ls_operation_bytes(const struct ls_operation *operation, int64_t n, int64_t rank);
+
 /* What a command of a communicator says, for who watches its queue. */
 struct ls_comm_told {
     struct ls_request request; /* which is started, or waited for; ticket 0: both */

@@ -122,40 +122,58 @@ int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin)
     return each + (rank < rest);
 }
 
-int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
-{
-    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), begin;
-    switch (call->op) {
-    case COMM_ALL_REDUCE:
-    case COMM_ALL_REDUCE_MAX: {
-        int64_t own = comm_piece(call->count, n, rank, &begin) * (int64_t)sizeof(float);
-        return bytes - own + own * (n - 1);
-    }
-    case COMM_REDUCE_SCATTER_BF16:
-        return bytes / 2 * (n - 1);
-    case COMM_REDUCE_SCATTER:
-    case COMM_ALL_GATHER:
-    case COMM_ALL_TO_ALL:
-        return bytes * (n - 1);
-    case COMM_BROADCAST:
-        return rank == call->peer ? bytes * (n - 1) : 0;
-    case COMM_SEND:
-        return bytes;
-    case COMM_BARRIER:
-    case COMM_RECV:
-        break;
-    }
-    return 0;
-}
-
-/* What a function of this module stands for is no transfer of the caller's. */
-static enum ls_comm_kind kind_of(const struct comm_call *call)
+static enum ls_comm_kind op_kind(enum comm_op op)
 {
     static const enum ls_comm_kind kinds[] = {
         LS_COMM_ALL_REDUCE, LS_COMM_ALL_REDUCE, LS_COMM_REDUCE_SCATTER, LS_COMM_REDUCE_SCATTER,
         LS_COMM_ALL_GATHER, LS_COMM_ALL_TO_ALL, LS_COMM_BROADCAST,      LS_COMM_OTHER,
         LS_COMM_SEND,       LS_COMM_SEND};
-    return call->site.line ? kinds[call->op] : LS_COMM_OTHER;
+    return kinds[op];
+}
+
+/* As it travels. */
+static enum ls_dtype sent_dtype(const struct comm_call *call)
+{
+    return call->op == COMM_REDUCE_SCATTER_BF16 ? LS_BF16 : call->dtype;
+}
+
+int64_t ls_operation_bytes(const struct ls_operation *operation, int64_t n, int64_t rank)
+{
+    int64_t bytes = operation->count * (int64_t)ls_dtype_bytes(operation->dtype), own, begin;
+    switch (operation->kind) {
+    case LS_COMM_ALL_REDUCE:
+        own = comm_piece(operation->count, (int)n, (int)rank, &begin) *
+              (int64_t)ls_dtype_bytes(operation->dtype);
+        return bytes - own + own * (n - 1);
+    case LS_COMM_REDUCE_SCATTER:
+    case LS_COMM_ALL_GATHER:
+    case LS_COMM_ALL_TO_ALL:
+        return bytes * (n - 1);
+    case LS_COMM_BROADCAST:
+        return rank == operation->peer ? bytes * (n - 1) : 0;
+    case LS_COMM_SEND:
+        return operation->receive ? 0 : bytes;
+    case LS_COMM_OTHER:
+    case LS_COMM_KINDS:
+        break;
+    }
+    return 0;
+}
+
+int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
+{
+    const struct ls_operation operation = {.kind = op_kind(call->op),
+                                           .dtype = sent_dtype(call),
+                                           .count = call->count,
+                                           .receive = call->op == COMM_RECV,
+                                           .peer = call->peer};
+    return ls_operation_bytes(&operation, n, rank);
+}
+
+/* What a function of this module stands for is no transfer of the caller's. */
+static enum ls_comm_kind kind_of(const struct comm_call *call)
+{
+    return call->site.line ? op_kind(call->op) : LS_COMM_OTHER;
 }
 
 static void count_call(struct ls_comm *comm, const struct comm_call *call)
@@ -427,7 +445,7 @@ bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
     out->operation =
         (struct ls_operation){.name = op_names[call->op],
                               .kind = kind_of(call),
-                              .dtype = call->op == COMM_REDUCE_SCATTER_BF16 ? LS_BF16 : call->dtype,
+                              .dtype = sent_dtype(call),
                               .count = call->count,
                               .receive = call->op == COMM_RECV,
                               .peer = message || call->op == COMM_BROADCAST ? call->peer : -1,

@@ -108,19 +108,8 @@ bool ls_account_used(const struct ls_layout *layout, enum ls_account account)
 int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct ls_recorded *move)
 {
     enum ls_layout_group group = (enum ls_layout_group)move->group;
-    int64_t n = ls_group_size(layout, group), r = ls_group_rank(layout, group, rank);
-    int64_t bytes = (int64_t)ls_dtype_bytes(move->operation.dtype), count = move->operation.count;
-    if (move->operation.kind == LS_COMM_OTHER)
-        return 0;
-    if (move->operation.kind == LS_COMM_SEND)
-        return move->operation.receive ? 0 : count * bytes;
-    if (move->operation.kind == LS_COMM_ALL_REDUCE) {
-        int64_t own = count / n + (r < count % n);
-        return (count - own + own * (n - 1)) * bytes;
-    }
-    if (move->operation.kind == LS_COMM_BROADCAST && move->operation.peer != r)
-        return 0;
-    return count * bytes * (n - 1);
+    return ls_operation_bytes(&move->operation, ls_group_size(layout, group),
+                              ls_group_rank(layout, group, rank));
 }
 
 void ls_groups_parallel(const struct ls_layout *layout, int64_t rank,

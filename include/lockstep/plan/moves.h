@@ -15,9 +15,7 @@
 
 LS_C_BEGIN
 
-/* Bytes that rank hands over (struct ls_comm_stats): with b = count elements in bytes and n ranks,
- * reduce_scatter and all_gather b (n - 1), all_reduce b - own + own (n - 1), broadcast b (n - 1) at
- * its root, send b. 0 for LS_COMM_OTHER, whose few words are not counted. */
+/* Bytes that rank hands over (ls_operation_bytes). */
 int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct ls_recorded *move);
 
 /* ---- proof ---------------------------------------------------------------------------------- */
