@@ -200,7 +200,7 @@ static int cards_print(const struct report *report, const struct report_run *run
     int64_t last = run->count ? run->points[run->count - 1].step : 0;
     if (run->configured)
         card(report, "steps done, of those planned", "%s / %s", report_count((double)last).text,
-             report_count((double)run->config.train.steps).text);
+             report_count((double)ls_config_steps(&run->config)).text);
     else
         card(report, "steps done", "%s", report_count((double)last).text);
     loss_cards(report, run);

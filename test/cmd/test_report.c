@@ -378,6 +378,18 @@ CASE(test_the_best_of_many_evaluations)
     free(page);
 }
 
+/* train.extend adds to the steps that are planned. */
+CASE(test_an_extended_run)
+{
+    expect("mkdir extended", 0, "");
+    write_text("extended/config.yaml", "model: {preset: gpt2-124m, vocab: 50257}\n"
+                                       "train: {steps: 8, extend: 4}\n");
+    write_text("extended/metrics.jsonl", "{\"step\": 9, \"loss\": 3}\n");
+    char *page = page_of("extended");
+    has(page, "<b>9 / 12</b>");
+    free(page);
+}
+
 /* A step that is no whole number is none: it had been drawn at -9e18. */
 CASE(test_records_without_a_step)
 {
