@@ -101,9 +101,7 @@ void planned_head(const struct ls_search_options *options)
 
 static double tokens_in_all(const struct ls_search_options *options)
 {
-    return options->tokens > 0
-               ? options->tokens
-               : tokens_of(options->config) * (double)ls_config_steps(options->config);
+    return options->tokens > 0 ? options->tokens : ls_forecast_tokens(options->config);
 }
 
 /* "$974k", "less than $0.01". */

@@ -1,6 +1,7 @@
 /* A step's time: each distinct rank is recorded, given its times on the cluster, carried out. */
 #include <lockstep/base/meter.h>
 #include <lockstep/ckpt/interval.h>
+#include <lockstep/config/inputs.h>
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/forecast.h>
 #include <lockstep/train/fit.h>
@@ -355,6 +356,12 @@ double ls_forecast_parameters(const struct ls_config *config)
     return sum;
 }
 
+double ls_forecast_tokens(const struct ls_config *config)
+{
+    double samples = (double)ls_config_samples(config, ls_config_steps(config));
+    return samples / (double)ls_config_batches(config) * (double)config->data.sequence;
+}
+
 /* How often snapshots are taken; false: a failure loses more than what came after the last one. */
 static bool snapshots_set(const struct ls_forecast_ask *ask, double mtbf_s, struct ls_forecast *f)
 {
@@ -398,14 +405,13 @@ int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *f,
     const struct ls_cluster *cluster = ask->cluster;
     double used = (double)f->ranks * f->accelerators;
     double hosts = ceil(used / (double)cluster->accelerators);
-    double per_step = f->tokens_per_s * f->step_s;
     double failures_per_hour = cluster->failures_per_hour * used;
     int status =
         ls_cost_save(cluster, ask->config, ask->layout, f->accelerators, &f->run.save, error);
     if (status)
         return status;
     goodput_set(ask, failures_per_hour, f);
-    f->run.tokens = ask->tokens > 0 ? ask->tokens : per_step * (double)ls_config_steps(ask->config);
+    f->run.tokens = ask->tokens > 0 ? ask->tokens : ls_forecast_tokens(ask->config);
     f->power_w = (used * cluster->accelerator.power_w + hosts * cluster->host_power_w) *
                  cluster->power_overhead;
     f->price_per_hour = used * cluster->price_per_hour;

@@ -242,6 +242,17 @@ CASE(test_keeps_data_parallel)
                    "dp_replicate=1 parallel.dp_shard=4");
 }
 
+/* Batches of a ramp-up are smaller: 4 steps of 4 sequences, and 6 of 8. */
+CASE(test_counts_the_tokens_of_a_ramp)
+{
+#define RAMPED                                                                                     \
+    "plan configs/llama-tiny.yaml --layout --cluster " CPU " train.steps=10 batch.global=8 "       \
+    "numerics.leaf_sequences=1 data.sequence=64 model.vocab=512 "
+    program_expect(RAMPED, 0, "\nof 5.12 k tokens: ");
+    program_expect(RAMPED "batch.rampup_start=4 batch.rampup_increment=4 batch.rampup_samples=16",
+                   0, "\nof 4.1 k tokens: ");
+}
+
 /* A split has commas of its own; the list writes it in quotes. */
 CASE(test_explains_a_split)
 {

@@ -20,7 +20,7 @@ struct ls_forecast_ask {
     const struct ls_config *config; /* resolved */
     const struct ls_layout *layout; /* its layout */
     const struct ls_cluster *cluster;
-    double tokens; /* of the whole training; 0: as many as config's steps */
+    double tokens; /* of the whole training; 0: as ls_forecast_tokens says */
     /* Simulates two shorter steps where a step has many micro-batches, and goes on in a line. */
     bool extend;
     bool tells;        /* how many ranks it has recorded (lockstep/base/meter.h) */
@@ -94,6 +94,9 @@ int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *forec
 struct json_t *ls_forecast_json(const struct ls_forecast *forecast);
 /* Elements of all parameters. */
 double ls_forecast_parameters(const struct ls_config *config);
+/* Tokens of the whole training, of one worker: with a ramp-up of batches fewer than steps x
+ * batch.global. */
+double ls_forecast_tokens(const struct ls_config *config);
 
 LS_C_END
 #endif
