@@ -44,6 +44,7 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     LOSE("seq_parallel_communication_data_type", "fp32", "activations travel as they are computed",
          "*activation*type*"),
     LOSE("data_types.grad_accum_dtype", "fp32", "gradients are summed in fp32", "*accum*"),
+    DROP("data_types.keep_in_fp32_modules", "what positions are computed with is fp32"),
     LOSE("data_types.*", "fp32", "the types of the parts are fixed by numerics.precision",
          "numerics.*dtype*"),
     /* the optimizer */
@@ -92,7 +93,8 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     READ(ZERO "reduce_bucket_size", "comm.bucket_mb", ""),
     DROP(ZERO "allgather_bucket_size", "parameters are gathered layer by layer"),
     DROP(ZERO "allgather_partitions|" ZERO "stage3_use_all_reduce_for_fetch_params|" ZERO
-              "stage3_allgather_sequential|" ZERO "mics_hierarchical_params_gather",
+              "use_all_reduce_for_fetch_params|" ZERO "stage3_allgather_sequential|" ZERO
+              "allgather_sequential|" ZERO "mics_hierarchical_params_gather",
          "how parameters are gathered, not what"),
     DROP(ZERO "reduce_scatter", "gradients are reduced to their owners from stage 2 on"),
     DROP(ZERO "overlap_comm", "communication always overlaps"),
@@ -117,8 +119,11 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     DROP(ZERO "stage3_gather_16bit_weights_on_model_save|" ZERO
               "stage3_gather_fp16_weights_on_model_save|" ZERO "gather_16bit_weights_on_model_save",
          "checkpoints hold whole tensors"),
-    DROP(ZERO "stage3_module_granularity_threshold|" ZERO "leaf_module.*",
+    DROP(ZERO "stage3_module_granularity_threshold|" ZERO "module_granularity_threshold|" ZERO
+              "leaf_module.*",
          "a layer is gathered as one"),
+    DROP(ZERO "compute_grad_norm", "the norm is a record, and clips where optim.clip is above 0"),
+    DROP(ZERO "parameter_alignment", "how gradients lie in memory, not what they are"),
     DROP(ZERO "memory_efficient_linear", "how memory is held, not what is computed"),
     DROP(ZERO "pipeline_loading_checkpoint", "how a checkpoint is read, not what"),
     DROP(ZERO "override_module_apply|" ZERO "log_trace_cache_warnings", ""),
@@ -191,6 +196,7 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     DROP("compile.*|graph_harvesting", "nothing is compiled"),
     DROP("disable_allgather", "how parameters are gathered, not what"),
     DROP("cuda_visible_devices", "there is no GPU"),
+    DROP("disable_python_gc", "memory is planned ahead"),
     DROP("vocabulary_size", "model.vocab is the model's"),
     DROP("log_level", "log.level says it"),
     DROP("_comment|comment", "a remark"),
