@@ -243,17 +243,15 @@ static int first_try(struct searching *s, struct ls_error *error)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static const struct ls_search_options *sorted_for; /* qsort has no user */
-
-static double estimate_of(const struct candidate *c)
+static double estimate_of(const struct ls_search_options *options, const struct candidate *c)
 {
-    return value_of(sorted_for, c->estimate_s, accelerators_of(c), c->least_bytes);
+    return value_of(options, c->estimate_s, accelerators_of(c), c->least_bytes);
 }
 
-static int by_estimate(const void *a, const void *b)
+static int by_estimate(const void *a, const void *b, void *options)
 {
     const struct candidate *x = a, *y = b;
-    double first = estimate_of(x), second = estimate_of(y);
+    double first = estimate_of(options, x), second = estimate_of(options, y);
     if (first != second)
         return first < second ? -1 : 1;
     return x->recompute != y->recompute ? x->recompute - y->recompute : x->offload - y->offload;
@@ -276,9 +274,9 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
 {
     int status = LS_OK;
     int64_t fits = 0, left[WISHES] = {0};
-    sorted_for = s->options;
     if (all->count > 0)
-        qsort(all->list, (size_t)all->count, sizeof *all->list, by_estimate);
+        qsort_r(all->list, (size_t)all->count, sizeof *all->list, by_estimate,
+                (void *)(uintptr_t)s->options);
     for (int64_t i = 0; i < all->count && !s->options->exhaustive; i++)
         fits += !is_too_large(s, &all->list[i]);
     for (int wish = BEST; wish < WISHES; wish++)
