@@ -219,7 +219,7 @@ $(TURNED): private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight
 $(filter $(BUILD)/test/train/%,$(TURNED)): private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_loader_take)
 $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \
 	ls_recv_start ls_wait)
-$(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak ls_ops_init)
+$(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak ls_ops_init ls_tier_read ls_tier_write)
 $(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simulation_new ls_schedule_simulate ls_now_s \
 	ls_record_works)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
@@ -269,7 +269,7 @@ $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_opt
 $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,trainer_new replay_due ls_trainer_step)
 $(BUILD)/test/train/test_data_supply: private LDFLAGS_BASE += $(call wrap,ls_loader_prefetch)
 # This one counts what a trainer sent.
-$(BUILD)/test/train/test_workers: private LDFLAGS_BASE += $(call wrap,ls_trainer_free ls_state_norm ls_peak_given ls_loader_take)
+$(BUILD)/test/train/test_workers: private LDFLAGS_BASE += $(call wrap,ls_trainer_free ls_state_norm ls_peak_given ls_loader_take ls_gemm_peak)
 $(BUILD)/test/train/test_between_steps: private LDFLAGS_BASE += $(call wrap,ls_loader_take)
 # This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up
 # samples; it takes each outer step beside the run.
