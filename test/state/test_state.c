@@ -290,7 +290,7 @@ CASE_WITH(test_checkpoints_do_not_know_the_layout, data_setup, scratch_teardown)
 {
     check_checkpoints(*state, (keys_t){"optim.moments=fp32"}, 1);
     expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg.wte.weight", LS_F32);
-    check_checkpoints(*state, (keys_t){"optim.moments=bf16"}, 1);
+    check_checkpoints(*state, (keys_t){"optim.moments=bf16"}, check_every(3, 3));
     expect_type(*state, LS_CKPT_MODEL, "wte.weight", LS_F32);
     expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg.wte.weight", LS_BF16);
     expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg_sq.h.1.mlp.down.weight", LS_BF16);
