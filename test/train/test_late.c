@@ -15,11 +15,11 @@
 
 enum { STEPS = 2 };
 #define TINY                                                                                       \
-    "model.vocab=260 model.vocab_multiple=16 model.layers=4 model.channels=64 model.heads=4 "      \
-    "model.context=64 data.sequence=64 batch.global=8 parallel.threads=1 "                         \
+    "model.vocab=260 model.vocab_multiple=16 model.layers=4 model.channels=32 model.heads=4 "      \
+    "model.context=32 data.sequence=32 batch.global=8 parallel.threads=1 "                         \
     "numerics.leaf_sequences=1 "
 #define GPT2  TINY "model.arch=gpt2 numerics.precision=bf16 model.dropout=0.1 "
-#define LLAMA TINY "model.arch=llama model.kv_heads=2 model.ffn=128 numerics.tp_tiles=4 "
+#define LLAMA TINY "model.arch=llama model.kv_heads=2 model.ffn=64 numerics.tp_tiles=4 "
 #define CUT                                                                                        \
     LLAMA "numerics.precision=bf16 numerics.seq_tiles=2 model.context=256 data.sequence=256 "
 #define MUON LLAMA "optim.name=muon "
