@@ -131,7 +131,8 @@ CASE_WITH(test_resident_is_planned, tokens_setup, scratch_teardown)
     skip(); /* their shadow is resident too */
 #endif
     static const char *const cases[] = {
-        "model.layers=12 model.channels=256 model.heads=4 batch.global=8 batch.micro=8",
+        "model.vocab=1024 model.layers=12 model.channels=256 model.heads=4 batch.global=4 "
+        "batch.micro=4",
         "model.layers=12 model.channels=256 model.heads=4 batch.global=8 batch.micro=2",
         "model.layers=12 model.channels=256 model.heads=4 batch.global=8 batch.micro=4 "
         "numerics.precision=fp32 optim.name=lion",
