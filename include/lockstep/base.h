@@ -128,6 +128,8 @@ void ls_panic(const char *file, int line, const char *format, ...)
 /* Bytes of the well-formed UTF-8 character at the start of text[bytes], 0 if there is none
  * (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF). */
 size_t ls_utf8_character(const char *text, size_t bytes);
+/* Bytes of text, from its start, that are well-formed UTF-8; zeros are. */
+size_t ls_utf8_valid(const void *text, size_t bytes);
 /* out[out_bytes], terminated = text[bytes] as it may be shown: what a terminal would obey (C0 and
  * C1 controls, DEL, marks of direction) and bytes that are not UTF-8 become \n, \t or \x1b; all
  * other text stays. Characters of `keep` ("\n" in text of several lines) stay too. Escaping twice

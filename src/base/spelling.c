@@ -29,6 +29,27 @@ size_t ls_utf8_character(const char *text, size_t bytes)
     return length;
 }
 
+size_t ls_utf8_valid(const void *from, size_t bytes)
+{
+    const char *text = from;
+    size_t at = 0;
+    while (at < bytes) {
+        uint64_t eight;
+        if (bytes - at >= sizeof eight) {
+            memcpy(&eight, text + at, sizeof eight);
+            if ((eight & 0x8080808080808080u) == 0) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        size_t character = ls_utf8_character(text + at, bytes - at);
+        if (character == 0)
+            break;
+        at += character;
+    }
+    return at;
+}
+
 /* A well-formed character that a terminal obeys instead of showing: C0, DEL, C1, and the marks that
  * turn the direction of what follows. */
 static bool commands(const unsigned char *p, size_t length)

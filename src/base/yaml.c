@@ -27,6 +27,22 @@ int ls_yaml_refuse(struct ls_yaml *yaml, struct ls_yaml_place at, const char *ke
     return LS_ECONFIG;
 }
 
+/* YAML may also be UTF-16; here it is UTF-8, so that a value's bytes are what the file holds. And
+ * libfyaml may read other bytes for ever. */
+static int bytes_check(struct ls_yaml *yaml, const char *text, size_t bytes)
+{
+    size_t good = ls_utf8_valid(text, bytes);
+    const char *zero = memchr(text, '\0', good);
+    if (good == bytes && !zero)
+        return LS_OK;
+    struct ls_yaml_place at = {1, 1};
+    for (const char *p = text; p < (zero ? zero : text + good); p++) {
+        at.line += *p == '\n';
+        at.column = *p == '\n' ? 1 : at.column + 1;
+    }
+    return ls_yaml_fail(yaml, at, "expected UTF-8 text: re-encode the file");
+}
+
 int ls_yaml_open(struct ls_yaml *yaml, const char *name, const char *text, size_t bytes,
                  const char *wanted, struct ls_error *error)
 {
@@ -34,6 +50,9 @@ int ls_yaml_open(struct ls_yaml *yaml, const char *name, const char *text, size_
     fy_diag_cfg_default(&diag_config);
     diag_config.fp = NULL;
     *yaml = (struct ls_yaml){.name = name, .wanted = wanted, .error = error};
+    int status = bytes_check(yaml, text, bytes);
+    if (status)
+        return status;
     yaml->diag = fy_diag_create(&diag_config);
     if (yaml->diag) {
         const struct fy_parse_cfg parse_config = {

@@ -33,8 +33,6 @@ bool config_blend_map(char blend[LS_CONFIG_BLEND_BYTES], void (*map)(void *user,
                       void *user);
 /* Whether a key that takes a path was given one of the words that may stand in its place. */
 bool config_path_word(const char *value);
-/* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */
-size_t config_utf8_prefix(const char *text, size_t bytes);
 /* The table's names, for suggestions. Returns how many. */
 size_t config_names(const char *names[LS_CONFIG_KEYS_MAX]);
 /* Refuses it: "unknown key optim.learning_rate; did you mean optim.lr?" */

@@ -190,18 +190,6 @@ const char *ls_config_precision(const struct ls_config *config)
                       (int)config->numerics.precision);
 }
 
-size_t config_utf8_prefix(const char *text, size_t bytes)
-{
-    size_t at = 0;
-    while (at < bytes && text[at]) {
-        size_t length = ls_utf8_character(text + at, bytes - at);
-        if (length == 0)
-            break;
-        at += length;
-    }
-    return at;
-}
-
 static bool parse_name(const struct ls_config_key *key, const char *text, char *out)
 {
     size_t length = strlen(text);
@@ -394,7 +382,7 @@ bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *te
     case LS_CONFIG_PATH:
     case LS_CONFIG_PATHS:
         good = strlen(text) < LS_CONFIG_TEXT_BYTES &&
-               config_utf8_prefix(text, strlen(text)) == strlen(text);
+               ls_utf8_valid(text, strlen(text)) == strlen(text);
         if (good)
             snprintf(slot, LS_CONFIG_TEXT_BYTES, "%s", text);
         break;

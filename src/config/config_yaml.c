@@ -155,29 +155,12 @@ static int read_document(struct reader *reader)
     return status ? status : ls_yaml_end(&reader->yaml);
 }
 
-/* YAML may also be UTF-16; configurations are UTF-8, so that a value's bytes are what the file
- * holds. */
-static int check_bytes(struct reader *reader, const char *text, size_t bytes)
-{
-    size_t good = config_utf8_prefix(text, bytes);
-    if (good == bytes)
-        return LS_OK;
-    struct ls_yaml_place at = {1, 1};
-    for (size_t i = 0; i < good; i++) {
-        at.line += text[i] == '\n';
-        at.column = text[i] == '\n' ? 1 : at.column + 1;
-    }
-    return fail(reader, at, "expected UTF-8 text: re-encode the file");
-}
-
 int ls_config_load_text(struct ls_config *config, const char *name, const char *text, size_t bytes,
                         struct ls_error *error)
 {
     struct reader reader = {.config = config};
     snprintf(config->path, sizeof config->path, "%s", name);
     int status = ls_yaml_open(&reader.yaml, config->path, text, bytes, WANTED, error);
-    if (!status)
-        status = check_bytes(&reader, text, bytes);
     if (!status)
         status = read_document(&reader);
     ls_yaml_close(&reader.yaml);

@@ -78,7 +78,7 @@ static int merge_line(struct data_bpe *bpe, const struct data_byte_map *map,
                         *space = memchr(line.bytes, ' ', line.count);
     if (!space || space == line.bytes || space == end - 1 ||
         memchr(space + 1, ' ', (size_t)(end - space - 1)) || memchr(line.bytes, 0, line.count) ||
-        data_utf8_valid(line.bytes, line.count) < line.count)
+        ls_utf8_valid(line.bytes, line.count) < line.count)
         return ls_error_set(error, LS_EDATA,
                             "\"%.*s\" is not a merge; expected two tokens with one space between",
                             (int)ls_min((int64_t)line.count, 100), line.bytes);

@@ -34,14 +34,14 @@ struct document_run {
 static int make_utf8(struct document_run *run, struct ls_text *text, struct ls_error *error)
 {
     const unsigned char *bytes = (const unsigned char *)text->bytes;
-    size_t at = data_utf8_valid(bytes, text->count);
+    size_t at = ls_utf8_valid(bytes, text->count);
     if (at == text->count)
         return LS_OK;
     run->spare.count = 0;
     int status = data_text_put(&run->spare, bytes, at, error);
     while (at < text->count && !status) {
         status = data_text_put(&run->spare, "\xef\xbf\xbd", 3, error);
-        size_t valid = data_utf8_valid(bytes + at + 1, text->count - at - 1);
+        size_t valid = ls_utf8_valid(bytes + at + 1, text->count - at - 1);
         if (!status)
             status = data_text_put(&run->spare, bytes + at + 1, valid, error);
         at += 1 + valid;

@@ -351,7 +351,7 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
         status = put_id(&flow, tokenizer->before[i]);
     while (at < end && !status) {
         bool first = at == text && !options->continued;
-        size_t valid = data_utf8_valid(at, (size_t)(end - at)), length = 0;
+        size_t valid = ls_utf8_valid(at, (size_t)(end - at)), length = 0;
         if (valid)
             data_utf8_decode(at, &length);
         if (valid)

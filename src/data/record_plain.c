@@ -217,7 +217,7 @@ bool data_record_plain(const char *line, size_t length, const char *key, struct 
     struct reader r = {line, line + length};
     size_t begin = out->count;
     if (data_text_reserve(out, length, NULL) ||
-        data_utf8_valid((const unsigned char *)line, length) != length)
+        ls_utf8_valid((const unsigned char *)line, length) != length)
         return false;
     skip_space(&r);
     bool found = next_is(&r, '{') && read_object(&r, key, out, 0);

@@ -10,9 +10,6 @@
 
 /* ---- UTF-8 (utf8.c), classes of characters (unicode.c) --------------------------------------- */
 
-/* Length of the longest prefix of text[bytes] that is well-formed UTF-8 (Unicode 3.9, table 3-7:
- * no overlong forms, no surrogates, nothing above U+10FFFF). */
-size_t data_utf8_valid(const unsigned char *text, size_t bytes);
 /* The character that begins at text, which is well-formed; *bytes = its length. */
 uint32_t data_utf8_decode(const unsigned char *text, size_t *bytes);
 

@@ -71,7 +71,7 @@ static int document_count(const struct counting *counting, struct data_words *wo
 {
     int status = LS_OK;
     while (bytes > 0 && !status) {
-        size_t valid = data_utf8_valid(text, bytes);
+        size_t valid = ls_utf8_valid(text, bytes);
         for (size_t at = 0, end; at < valid && !status; at = end) {
             end = data_split_end(counting->splitter, text, valid, at);
             status = word_count(words, text + at, end - at, error);

@@ -223,7 +223,7 @@ static int special_check(const struct ls_train_tokenizer_config *config, struct 
         const char *token = config->special[i];
         size_t bytes = strlen(token);
         if (bytes == 0 || bytes > SPECIAL_BYTES_MAX ||
-            data_utf8_valid((const unsigned char *)token, bytes) < bytes)
+            ls_utf8_valid((const unsigned char *)token, bytes) < bytes)
             return ls_error_set(error, LS_EINVAL,
                                 "train-tokenizer: special token %d, \"%.100s\": expected 1 to %d "
                                 "bytes of UTF-8",

@@ -1,27 +1,5 @@
-/* UTF-8: how much of a text is well-formed, and its characters. */
+/* The characters of UTF-8. */
 #include "data/tokenizer_private.h"
-
-#include <string.h>
-
-size_t data_utf8_valid(const unsigned char *text, size_t bytes)
-{
-    size_t at = 0;
-    while (at < bytes) {
-        uint64_t eight;
-        if (bytes - at >= sizeof eight) {
-            memcpy(&eight, text + at, sizeof eight);
-            if ((eight & 0x8080808080808080u) == 0) {
-                at += sizeof eight;
-                continue;
-            }
-        }
-        size_t character = ls_utf8_character((const char *)text + at, bytes - at);
-        if (character == 0)
-            break;
-        at += character;
-    }
-    return at;
-}
 
 size_t data_utf8_before(const unsigned char *text, size_t at)
 {

@@ -626,7 +626,7 @@ CASE(test_utf8_validation)
         {"\xe4\xb8\x41", 3, 0},      /* continued by a letter */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (data_utf8_valid((const unsigned char *)cases[i].text, cases[i].bytes) != cases[i].valid)
+        if (ls_utf8_valid((const unsigned char *)cases[i].text, cases[i].bytes) != cases[i].valid)
             fail_msg("case %zu: expected %zu valid bytes", i, cases[i].valid);
 }
 

@@ -79,7 +79,7 @@ static bool decodes(struct subject *s, const char *text, size_t bytes, bool skip
     s->text.count = 0;
     for (int64_t i = 0; i < count; i++) {
         assert_ok(ls_detokenizer_next(&d, ids[i], &s->text, &s->error), s->error);
-        assert_int_equal(data_utf8_valid((unsigned char *)s->text.bytes, s->text.count),
+        assert_int_equal(ls_utf8_valid((unsigned char *)s->text.bytes, s->text.count),
                          s->text.count);
     }
     assert_ok(ls_detokenizer_end(&d, &s->text, &s->error), s->error);

@@ -252,6 +252,9 @@ CASE(test_other_texts_are_refused)
                                &cluster, &error),
                      LS_OK);
     ls_cluster_release(&cluster);
+    /* libfyaml reads it for ever. */
+    assert_int_equal(read_text("%-\305", &cluster, &error), LS_ECONFIG);
+    assert_string_equal(error.text, "c.yaml:1:3: expected UTF-8 text: re-encode the file");
 }
 
 /* ---- writing and setting --------------------------------------------------------------------- */

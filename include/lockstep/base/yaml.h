@@ -34,7 +34,8 @@ struct ls_yaml {
     struct ls_error *error;
 };
 
-/* name, text, wanted and error are borrowed until ls_yaml_close. */
+/* LS_ECONFIG unless text is UTF-8 without zeros. name, text, wanted and error are borrowed until
+ * ls_yaml_close. */
 int ls_yaml_open(struct ls_yaml *yaml, const char *name, const char *text, size_t bytes,
                  const char *wanted, struct ls_error *error);
 void ls_yaml_close(struct ls_yaml *yaml);
