@@ -14,6 +14,7 @@ struct adding {
     struct data_json *j; /* of the settings */
     const json_t *vocab; /* the model's; NULL: of two files, which is the tokenizer's */
     json_t *known;       /* places in the list of added tokens, by text */
+    int64_t of_file;     /* so many of them are of tokenizer.json */
     int64_t next;        /* the next new id */
 };
 
@@ -52,7 +53,10 @@ static int32_t own_id(const struct adding *a, const struct data_added_token *tok
     return data_bpe_token(&a->j->tokenizer->bpe, text);
 }
 
-/* id: the one that the settings give; -1: none. */
+/* In place of an id that the settings do not give: of a token that has a role, or is in a list. */
+enum { NAMED = -1, LISTED = -2 };
+
+/* id: the one that the settings give, or one of these. */
 static void token_add(struct adding *a, const char *where, struct data_added_token *token,
                       int64_t id)
 {
@@ -71,11 +75,16 @@ static void token_add(struct adding *a, const char *where, struct data_added_tok
                                           : "behind those of tokenizer.json");
     if (j->status)
         return;
-    if (old) {
-        if (id >= 0)
-            flags_replace(a, old, token);
-        return;
+    if (old && id >= 0)
+        flags_replace(a, old, token);
+    /* What the settings add is special if it has a role, as in transformers. */
+    if (old && id == NAMED && !old->special && token->special &&
+        json_integer_value(place) >= a->of_file) {
+        old->special = true;
+        meaning_change(a, old);
     }
+    if (old)
+        return;
     a->next += own < 0;
     json_object_set_new(a->known, token->content, json_integer((json_int_t)added->count));
     meaning_change(a, token);
@@ -165,18 +174,18 @@ static void named_add(struct adding *a, const json_t *settings)
     json_t *value;
     size_t i;
     for (const char *const *role = roles; *role; role++)
-        value_add(a, *role, json_object_get(settings, *role), true, -1);
+        value_add(a, *role, json_object_get(settings, *role), true, NAMED);
     json_object_foreach((json_t *)(uintptr_t)settings, key, value)
     {
         size_t length = strlen(key);
         if (length > 6 && !strcmp(key + length - 6, "_token") && json_is_string(value))
-            value_add(a, key, value, true, -1);
+            value_add(a, key, value, true, NAMED);
     }
     for (int l = 0; l < 2; l++) {
         json_t *list = json_object_get(settings, lists[l]);
-        json_array_foreach(list, i, value) value_add(a, lists[l], value, true, -1);
+        json_array_foreach(list, i, value) value_add(a, lists[l], value, true, LISTED);
         if (json_is_object(list))
-            json_object_foreach(list, key, value) value_add(a, lists[l], value, true, -1);
+            json_object_foreach(list, key, value) value_add(a, lists[l], value, true, LISTED);
     }
 }
 
@@ -186,7 +195,11 @@ void data_json_settings_tokens(struct data_json *j, struct data_settings setting
     struct data_json of_settings = {
         .path = settings.name, .tokenizer = j->tokenizer, .error = j->error};
     const struct data_added *added = &j->tokenizer->added;
-    struct adding a = {&of_settings, vocab, json_object(), (int64_t)json_object_size(vocab)};
+    struct adding a = {.j = &of_settings,
+                       .vocab = vocab,
+                       .known = json_object(),
+                       .of_file = added->count,
+                       .next = (int64_t)json_object_size(vocab)};
     for (int64_t i = 0; i < added->count; i++) {
         json_object_set_new(a.known, added->tokens[i].content, json_integer((json_int_t)i));
         a.next += !json_object_get(vocab, added->tokens[i].content);

@@ -429,6 +429,19 @@ static const struct beside_case {
      {NEITHER},
      -1,
      820},
+    /* A token that the settings add is special if it has a role, whatever its entry says. */
+    {{"{\"eos_token\":\"<new>\",\"split_special_tokens\":true,\"added_tokens_decoder\":{" TOKEN(
+         "819", "<new>") ",\"special\":false,\"normalized\":false}}}"},
+     "a<new> b<pad>",
+     {NEITHER},
+     819,
+     820},
+    {{"{\"extra_special_tokens\":[\"<new>\"],\"split_special_tokens\":true,\"added_tokens_"
+      "decoder\":{" TOKEN("819", "<new>") ",\"special\":false,\"normalized\":false}}}"},
+     "a<new> b",
+     {NEW_ALONE},
+     -1,
+     820},
     /* Found in normalized text alone, where it begins with a meta space. */
     {{DECODER(TOKEN("819", "<new>") "}")}, "a<new> b<pad>", {NEITHER}, -1, 820},
     {{DECODER(TOKEN("820", "<pad>") ",\"special\":true}," TOKEN("819", "<new>") "}")},
