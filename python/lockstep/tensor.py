@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
@@ -228,13 +229,13 @@ class Tensor:
         """Itself as a tensor of torch, which is loaded: of the library's memory; or of a copy, an array
         that is given too, with its bytes."""
         torch = sys.modules["torch"]
-        try:
-            return torch.from_dlpack(self), None, b""
-        except ArgumentError:
-            copy = self.full()
-            bits = copy.view("i2") if self.dtype == "bfloat16" else copy
-            lent = torch.from_numpy(bits)
-            return lent if bits is copy else lent.view(torch.bfloat16), copy, copy.tobytes()
+        if self._owner._what == "run":  # a model's is only read
+            with contextlib.suppress(ArgumentError):
+                return torch.from_dlpack(self), None, b""
+        copy = self.full()
+        bits = copy.view("i2") if self.dtype == "bfloat16" else copy
+        lent = torch.from_numpy(bits)
+        return lent if bits is copy else lent.view(torch.bfloat16), copy, copy.tobytes()
 
     __getitem__, __iter__, __contains__, __bool__ = map(_of_values, (
         "__getitem__", "__iter__", "__contains__", "__bool__"))

@@ -288,6 +288,20 @@ def test_functions_of_torch_read_and_write_tensors(recipe, tp, monkeypatch):
         call(np.add, values, tensor)
 
 
+def test_functions_of_torch_only_read_a_model(recipe, monkeypatch):
+    theirs = types.SimpleNamespace(from_numpy=np.asarray)  # the library's memory is not asked for
+    monkeypatch.setitem(sys.modules, "torch", theirs)
+    with ls.Run(recipe, {"train.steps": 1, "numerics.precision": "fp32"}, progress=False) as run:
+        run.step()
+    with ls.Model(run.out) as model:
+        tensor = model.params["wte.weight"]
+        values, types_ = tensor.full(), (ls.Tensor,)
+        np.testing.assert_array_equal(ls.Tensor.__torch_function__(np.add, types_, (tensor, 1)), values + 1)
+        with pytest.raises(ls.ArgumentError, match="it is not trained"):
+            ls.Tensor.__torch_function__(np.copyto, types_, (tensor, 2 * values))
+        np.testing.assert_array_equal(tensor.full(), values)
+
+
 def test_tensors_of_torch_are_operands(recipe):
     class Theirs:  # its operators go before numpy's, and refuse ours
         __module__, __array_priority__, dtype = "torch", 1000, "torch.float32"
