@@ -226,38 +226,47 @@ static void translate_heads(struct convert *c)
                      groups);
 }
 
+/* The first of the two that is given, else the second. */
+static const char *either(const struct convert *c, const char *const keys[2])
+{
+    return keys[!convert_find(c, keys[0])];
+}
+
 /* As in the paper: queries and keys count 0.1 mscale ln(factor) + 1 times, over the same of
- * mscale-all-dim. One of the two alone means nothing there. */
+ * mscale-all-dim. */
 static void translate_mscale(struct convert *c, double factor)
 {
-    static const char *const keys[] = {"--yarn-mscale", "--yarn-mscale-all-dim"};
-    double one, all;
-    bool both = convert_find(c, keys[0]) && convert_find(c, keys[1]);
-    for (int i = 0; i < 2 && !both; i++)
-        if (convert_find(c, keys[i]))
-            convert_drop(c, keys[i], "without %s it means nothing", keys[1 - i]);
-    if (!both || !convert_real(c, keys[0], &one) || !convert_real(c, keys[1], &all))
-        return;
-    convert_drop(c, keys[1], "model.rope_attention_factor is of both");
-    if (factor > 1)
-        convert_keep(c, "model.rope_attention_factor", keys[0], "%.9g",
-                     (0.1 * one * log(factor) + 1) / (0.1 * all * log(factor) + 1));
-    else
-        convert_drop(c, keys[0], "positions are not scaled");
+    static const char *const keys[2][2] = {{"--yarn-mscale", "--mscale"},
+                                           {"--yarn-mscale-all-dim", "--mscale-all-dim"}};
+    double value[2] = {1, 0}; /* the defaults there */
+    const char *from = NULL;
+    for (int i = 0; i < 2; i++) {
+        const char *key = either(c, keys[i]);
+        if (!convert_real(c, key, &value[i]))
+            continue;
+        if (factor <= 1)
+            convert_drop(c, key, "positions are not scaled");
+        else if (from)
+            convert_drop(c, key, "model.rope_attention_factor is of both");
+        from = from ? from : key;
+    }
+    if (from && factor > 1)
+        convert_keep(c, "model.rope_attention_factor", from, "%.9g",
+                     (0.1 * value[0] * log(factor) + 1) / (0.1 * value[1] * log(factor) + 1));
 }
 
 static void translate_yarn(struct convert *c)
 {
-    static const char *const keys[][2] = {
-        {"model.rope_factor", "--yarn-rotary-scaling-factor"},
-        {"model.rope_original_context", "--yarn-original-max-position-embeddings"},
-        {"model.rope_beta_fast", "--yarn-beta-fast"},
-        {"model.rope_beta_slow", "--yarn-beta-slow"}};
+    static const char *const factors[2] = {"--yarn-rotary-scaling-factor",
+                                           "--rotary-scaling-factor"};
     double factor = 1;
     convert_keep(c, "model.rope_scaling", "--position-embedding-type", "yarn");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        convert_take(c, keys[i][0], keys[i][1], NULL);
-    convert_real(c, keys[0][1], &factor);
+    convert_take(c, "model.rope_factor", either(c, factors), NULL);
+    convert_real(c, either(c, factors), &factor);
+    convert_take(c, "model.rope_original_context", "--yarn-original-max-position-embeddings",
+                 factor > 1 ? "4096" : NULL);
+    convert_take(c, "model.rope_beta_fast", "--yarn-beta-fast", NULL);
+    convert_take(c, "model.rope_beta_slow", "--yarn-beta-slow", NULL);
     translate_mscale(c, factor);
 }
 

@@ -69,7 +69,6 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "model.rope_*per*|model.*partial*|model.rope_dim*"),
     DROP("--rotary-interleaved", "the same model, with the rows of a head in another order"),
     READ("--rotary-seq-len-interpolation-factor", "model.rope_factor,model.rope_scaling", ""),
-    LOSE("--rotary-scaling-factor", "1", LATENT),
     READ("--use-rope-scaling", "model.rope_factor", ""),
     READ("--rope-scaling-factor", "model.rope_factor", "has a meaning with --use-rope-scaling"),
     LOSE("--rope-type", "rope", LATENT),
@@ -78,11 +77,13 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     LOSE("--relative-attention-*", "", "positions are learned or rotary",
          "*relative*|*alibi*|*: *relative*"),
     LOSE("--mrope-section", "", IMAGES),
-    READ("--yarn-rotary-scaling-factor", "model.rope_factor", YARN),
+    READ("--yarn-rotary-scaling-factor|--rotary-scaling-factor", "model.rope_factor", YARN),
     READ("--yarn-original-max-position-embeddings", "model.rope_original_context", YARN),
     READ("--yarn-beta-fast", "model.rope_beta_fast", YARN),
     READ("--yarn-beta-slow", "model.rope_beta_slow", YARN),
-    READ("--yarn-mscale|--yarn-mscale-all-dim", "model.rope_attention_factor", YARN),
+    READ("--yarn-mscale|--yarn-mscale-all-dim|--mscale|--mscale-all-dim",
+         "model.rope_attention_factor", YARN),
+    DROP("--yarn-correction-range-round-to-int", "always"),
     LOSE("--no-yarn-correction-range-round-to-int", "", "yarn rounds the range of its correction",
          "model.rope_*round*|model.rope_trunc*"),
     COPY("--norm-epsilon|--layernorm-epsilon", "model.norm_epsilon", ""),
@@ -131,7 +132,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "numerics.*residual*|numerics.*stream*"),
     DROP("--attention-softmax-in-fp32", "always"),
     LOSE("--multi-latent-attention|--q-lora-rank|--kv-lora-rank|--qk-head-dim|"
-         "--qk-pos-emb-head-dim|--v-head-dim|--mscale*|--cache-mla-latents|"
+         "--qk-pos-emb-head-dim|--v-head-dim|--cache-mla-latents|"
          "--mla-down-proj-fusion|--experimental-attention-variant|--dsa-*|--no-dsa-*",
          "", LATENT),
     LOSE("--linear-attention-freq|--linear-*|--gdp-*|--mamba-*|"

@@ -1256,11 +1256,12 @@ CASE(test_yarn)
                     "--yarn-mscale-all-dim 1 --yarn-original-max-position-embeddings 4096",
            &strict, "rope_scaling: yarn ", "rope_factor: 4 ", "rope_original_context: 4096 ",
            "rope_attention_factor: 1 ", "model.rope_attention_factor is of both", NULL);
-    expect_without(LS_CONVERT_MEGATRON,
-                   MEGATRON "--position-embedding-type yarn --normalization RMSNorm --swiglu "
-                            "--disable-bias-linear --yarn-rotary-scaling-factor 4 "
-                            "--yarn-mscale 2 --yarn-original-max-position-embeddings 4096",
-                   "without --yarn-mscale-all-dim it means nothing", "rope_attention_factor:");
+    expect(LS_CONVERT_MEGATRON,
+           MEGATRON "--position-embedding-type yarn --normalization RMSNorm --swiglu "
+                    "--disable-bias-linear --rotary-scaling-factor 4 --mscale 2 "
+                    "--yarn-correction-range-round-to-int",
+           &strict, "rope_factor: 4 ", "rope_original_context: 4096 ", "# default there: --yarn-",
+           "rope_attention_factor: 1.27725887 ", NULL);
 }
 
 /* DeepSpeed's Muon has two rates, and defaults of its own; a schedule's peak is that of both. */

@@ -33,7 +33,7 @@ torchrun \
     --rotary-percent \
     --rotary-interleaved \
     --rotary-seq-len-interpolation-factor 2 \
-    --rotary-scaling-factor \
+    --rotary-scaling-factor 4 \
     --use-rope-scaling \
     --rope-scaling-factor 8 \
     --rope-type \
@@ -47,7 +47,7 @@ torchrun \
     --yarn-beta-slow 1 \
     --yarn-mscale 1 \
     --yarn-mscale-all-dim 1 \
-    --no-yarn-correction-range-round-to-int \
+    --yarn-correction-range-round-to-int --no-yarn-correction-range-round-to-int \
     --normalization RMSNorm \
     --norm-epsilon 1e-6 \
     --layernorm-epsilon 1e-6 \
@@ -93,7 +93,7 @@ torchrun \
     --qk-head-dim \
     --qk-pos-emb-head-dim \
     --v-head-dim \
-    --mscaleother \
+    --mscale 1 --mscale-all-dim 1 \
     --cache-mla-latents \
     --mla-down-proj-fusion \
     --experimental-attention-variant \
