@@ -216,7 +216,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "optim.ns_coef*|optim.ns_type|optim.ns_method"),
     LOSE("--muon-scalar-optimizer", "adam", "tables, norms and biases have AdamW",
          "optim.*scalar*|optim.beside*"),
-    DROP("--muon-tp-mode", "a matrix is orthogonalised as a whole"),
+    READ("--muon-tp-mode", "optim.name", "a matrix is orthogonalised as a whole"),
     DROP("--muon-fp32-matmul-prec|--muon-use-syrk|--optimizer-cuda-graph", SPEED),
     LOSE("--muon-no-split-qkv", "", "queries, keys and values are separate matrices",
          "optim.*qkv*"),

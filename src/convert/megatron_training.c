@@ -258,12 +258,23 @@ static void translate_rate(struct convert *c, const struct megatron *m)
 
 /* ---- the optimizer -------------------------------------------------------------------------- */
 
-static void translate_muon(struct convert *c)
+/* blockwise: each tensor-parallel rank orthogonalises its own part. */
+static void translate_muon_parts(struct convert *c, const struct megatron *m)
+{
+    static const char *const mode = "--muon-tp-mode";
+    if (convert_among(convert_word(c, mode, ""), "blockwise") && m->tp > 1)
+        convert_lose(c, mode, "optim.*tp_mode*|optim.*block*",
+                     "blockwise: a matrix is orthogonalised as a whole here, as with duplicated "
+                     "and distributed");
+}
+
+static void translate_muon(struct convert *c, const struct megatron *m)
 {
     static const char *const older = "--muon-use-nesterov";
     const char *mode = convert_word(c, "--muon-scale-mode", "spectral");
     const char *nesterov = convert_find(c, older) ? older : "--muon-nesterov";
     double extra = 1;
+    translate_muon_parts(c, m);
     convert_real(c, "--muon-extra-scale-factor", &extra);
     convert_take(c, "optim.momentum", "--muon-momentum", "0.9");
     convert_settle(c, "optim.nesterov", nesterov, "%s",
@@ -281,7 +292,7 @@ static void translate_muon(struct convert *c)
                      mode, extra);
 }
 
-static void translate_optimizer(struct convert *c)
+static void translate_optimizer(struct convert *c, const struct megatron *m)
 {
     const char *name = convert_word(c, "--optimizer", "adam");
     bool muon = convert_among(name, "muon|dist_muon");
@@ -302,7 +313,7 @@ static void translate_optimizer(struct convert *c)
         return;
     }
     if (muon)
-        translate_muon(c);
+        translate_muon(c, m);
     convert_take(c, "optim.beta1", "--adam-beta1", "0.9");
     convert_take(c, "optim.beta2", "--adam-beta2", "0.999");
     convert_take(c, "optim.epsilon", "--adam-eps", "1e-8");
@@ -359,7 +370,7 @@ static void training(struct convert *c, struct megatron *m)
     translate_batch(c, m);
     translate_steps(c, m);
     translate_rate(c, m);
-    translate_optimizer(c);
+    translate_optimizer(c, m);
     translate_moments(c);
     translate_precision(c);
     if (convert_has(c, "model.seed"))

@@ -596,6 +596,10 @@ CASE(test_optimizers_and_schedules)
            "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 "
            "--muon-use-nesterov",
            &strict, "nesterov: true", "# --muon-use-nesterov", NULL);
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 "
+                   "--muon-tp-mode blockwise --tensor-model-parallel-size 2",
+                   &strict, "--muon-tp-mode", "orthogonalised as a whole here", NULL);
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"scheduler\": {\"type\": \"WarmupDecayLR\","
            " \"params\": {\"warmup_num_steps\": 5, \"warmup_type\": \"linear\"}}}",
