@@ -540,8 +540,8 @@ CASE(test_records_on_a_full_disk)
  * the run has the records and bits of one that lost nothing.
  */
 #define RANK_KILLED                                                                                \
-    "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = \"$PWD\" ] && tr '\\0' '\\n' "           \
-    "< $p/environ | grep -qx OMPI_COMM_WORLD_RANK=1 && kill -9 ${p#/proc/}; done\n"
+    "for p in $(grep -lszx OMPI_COMM_WORLD_RANK=1 /proc/[0-9]*/environ); do p=${p%/environ}; "     \
+    "[ \"$(readlink $p/cwd)\" = \"$PWD\" ] && kill -9 ${p#/proc/}; done\n"
 
 /* A start that prints that has not taken a snapshot yet: one that is killed then got no further. */
 #define FURTHER                                                                                    \
