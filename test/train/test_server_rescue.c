@@ -212,13 +212,17 @@ static bool is_named(const struct loss *loss)
     return told > 0 && count_of(output, named) == told;
 }
 
-static void lose(const char *directory, const struct loss *loss, const char *kills,
-                 const char *then)
+/* The job in which a rank dies; what it leaves of the first loss is there again the next time. */
+static void lose_rank(const char *directory, const struct loss *loss, const char *kills)
 {
+    static bool left;
+    bool first = loss == losses && !strcmp(kills, "kill");
     char line[700];
-    snprintf(line, sizeof line, "rm -rf '%s' '%s/added'", scratch_path(directory, "run"),
-             directory);
+    snprintf(line, sizeof line, "cd '%s' && rm -rf run added%s", directory,
+             first && left ? " && cp -a left/* ." : "");
     assert_int_equal(system(line), 0);
+    if (first && left)
+        return;
     job(directory, loss, kills);
     int kept = count_of(output, "the state kept is of ");
     if (kept != loss->kept)
@@ -226,6 +230,16 @@ static void lose(const char *directory, const struct loss *loss, const char *kil
                  output);
     if (is_named(loss) == !strcmp(kills, "kill-mute"))
         fail_msg("%s: expected rank %d to be named:\n%s", loss->moment, loss->dead, output);
+    snprintf(line, sizeof line, "cd '%s' && mkdir left && cp -a run added left", directory);
+    if (first)
+        assert_int_equal(system(line), 0);
+    left |= first;
+}
+
+static void lose(const char *directory, const struct loss *loss, const char *kills,
+                 const char *then)
+{
+    lose_rank(directory, loss, kills);
     job(directory, loss, then);
     if (!strcmp(then, "goon"))
         expect_rescued(directory, loss);
