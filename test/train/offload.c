@@ -29,7 +29,7 @@ static const char *const recipes[OFFLOAD_RECIPES] = {
     [LLAMA_FP32_LION] = LLAMA "numerics.precision=fp32 optim.name=lion",
     [LLAMA_BF16_MOMENTS] = LLAMA "numerics.precision=bf16 optim.moments=bf16",
     [LLAMA_TIED_SGD] = LLAMA "numerics.precision=fp32 model.tied=true optim.name=sgd",
-    [WIDE] = GPT2 "numerics.precision=bf16 model.layers=3 model.channels=64 model.ffn=20000 "
+    [WIDE] = GPT2 "numerics.precision=bf16 model.layers=2 model.channels=64 model.ffn=20000 "
                   "batch.global=2",
 };
 

@@ -15,7 +15,7 @@ enum offload_recipe {
     LLAMA_FP32_LION,
     LLAMA_BF16_MOMENTS,
     LLAMA_TIED_SGD,
-    WIDE, /* three layers, with tensors of more than one window */
+    WIDE, /* two layers, with tensors of more than one window */
     OFFLOAD_RECIPES
 };
 extern const char *const offload_recipe_names[OFFLOAD_RECIPES];
