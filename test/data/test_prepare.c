@@ -1,4 +1,5 @@
 /* From texts to a token store: what a document is, what is held out, what is refused. */
+#include "../support/extent.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 #include "support.h"
@@ -823,8 +824,10 @@ CASE_WITH(test_lines_without_end, setup, support_teardown)
     struct ls_prepare_config config = config_of(inputs, 1);
     struct ls_prepare_report report;
     struct ls_error error = {0};
-    assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
-    assert_text_contains(error.text, "long.jsonl.gz:2: a line of more than 256 MiB");
+    if (check_all()) {
+        assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
+        assert_text_contains(error.text, "long.jsonl.gz:2: a line of more than 256 MiB");
+    }
     config.skip_bad = true;
     config.skipped = note_skip;
     config.user = &skips;
@@ -833,7 +836,7 @@ CASE_WITH(test_lines_without_end, setup, support_teardown)
     store_text(support_path("out/c_train"), text, sizeof text);
     assert_string_equal(text, "one|two|");
     assert_int_equal(report.skipped, 1);
-    assert_text_contains(skips.last, "long.jsonl.gz:2: a line");
+    assert_text_contains(skips.last, "long.jsonl.gz:2: a line of more than 256 MiB");
 }
 
 /* What has its index is whole, with its mask. */
