@@ -15,11 +15,11 @@
 #include <string.h>
 
 #define GPT2                                                                                       \
-    "model.arch=gpt2 model.vocab=50 model.vocab_multiple=16 model.layers=3 model.channels=64 "     \
-    "model.heads=4 model.context=64 batch.global=8 parallel.threads=1 "
+    "model.arch=gpt2 model.vocab=50 model.vocab_multiple=16 model.layers=3 model.channels=32 "     \
+    "model.heads=4 model.context=32 batch.global=8 parallel.threads=1 "
 #define LLAMA                                                                                      \
-    "model.arch=llama model.vocab=50 model.vocab_multiple=16 model.layers=2 model.channels=64 "    \
-    "model.heads=4 model.kv_heads=2 model.ffn=96 model.context=256 batch.global=4 "                \
+    "model.arch=llama model.vocab=50 model.vocab_multiple=16 model.layers=2 model.channels=32 "    \
+    "model.heads=4 model.kv_heads=2 model.ffn=64 model.context=256 batch.global=4 "                \
     "parallel.threads=1 "
 
 /* ---- layouts --------------------------------------------------------------------------------- */
