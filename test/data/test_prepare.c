@@ -887,9 +887,9 @@ static void disk_fills(const struct ls_prepare_config *config)
 
 CASE_WITH(test_full_disk, setup, support_teardown)
 {
-    char *text = malloc(1 << 20);
-    memset(text, 'x', 1 << 20);
-    text[(1 << 20) - 1] = 0;
+    char *text = malloc(1 << 18);
+    memset(text, 'x', 1 << 18);
+    text[(1 << 18) - 1] = 0;
     const char *inputs[] = {input("a.txt", text), input("b.txt", "b")};
     struct ls_prepare_config config = config_of(inputs, 2);
     config.validation = 0.5;
