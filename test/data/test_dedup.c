@@ -578,7 +578,7 @@ CASE_WITH(test_split_is_a_loop_over_lines, support_setup, support_teardown)
         assert_same_file(names[0], names[1]);
         assert_int_equal(documents[j], reference.given[j]);
     }
-    scratch_write(support_path("in.jsonl"), "{}\n{}\n{}\n[1]\n", 15);
+    scratch_write(support_path("in.jsonl"), "{}\n{}\n{}\n[1]\n", 13);
     config = config_of("q", 1);
     assert_int_equal(ls_corpus_split(&config, &shares, documents, &report, &error), LS_EDATA);
     assert_text_contains(error.text, ":4: a list: expected one JSON object a line");
