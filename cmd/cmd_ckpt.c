@@ -125,42 +125,11 @@ static int verify_one(struct verified *verified, const char *directory, struct l
     return LS_OK;
 }
 
-static int no_checkpoint(const char *path, struct ls_error *error)
-{
-    return ls_error_set(error, LS_ECKPT,
-                        "%.500s holds no checkpoint: expected a run, or one of its checkpoints",
-                        path);
-}
-
-/* One that has lost its manifest is known by its name. */
-static bool is_checkpoint(const char *path)
-{
-    char manifest[PATH_MAX];
-    const char *name = path + strlen(path);
-    while (name > path && name[-1] == '/')
-        name--;
-    while (name > path && name[-1] != '/')
-        name--;
-    return !strncmp(name, "step-", 5) ||
-           (!ls_path_join(manifest, path, "manifest.json", NULL) && access(manifest, F_OK) == 0);
-}
-
-/* Whether path is RUN/checkpoints; run: RUN. */
-static bool is_all_of(const char *path, char run[PATH_MAX])
-{
-    char folder[PATH_MAX], here[PATH_MAX], there[PATH_MAX];
-    return !ls_checkpoint_run(path, run, NULL) && !ls_path_join(folder, run, "checkpoints", NULL) &&
-           realpath(path, here) && realpath(folder, there) && !strcmp(here, there);
-}
-
 /* A checkpoint, or all of a run: the damaged ones too. */
 static int verify_path(const char *path, struct verified *verified, struct ls_error *error)
 {
-    char folder[PATH_MAX], run[PATH_MAX];
-    int64_t *steps, count;
-    int status = ls_path_join(folder, path, "checkpoints", error);
-    if (status)
-        return status;
+    char directory[PATH_MAX], run[PATH_MAX];
+    int64_t *steps = NULL, count = 0;
     if (access(path, F_OK) != 0)
         return ls_error_errno(error, errno, "%.500s", path);
     if (ls_model_is_foreign(path))
@@ -168,17 +137,20 @@ static int verify_path(const char *path, struct verified *verified, struct ls_er
                             "%.500s is a model of another program, without digests: expected a "
                             "run, or one of its checkpoints",
                             path);
-    if (access(folder, F_OK) != 0)
-        return is_all_of(path, run)  ? verify_path(run, verified, error)
-               : is_checkpoint(path) ? verify_one(verified, path, error)
-                                     : no_checkpoint(path, error);
-    status = ls_checkpoint_steps(path, &steps, &count, error);
+    if (ls_checkpoint_is_one(path))
+        return verify_one(verified, path, error);
+    int status = ls_checkpoint_run(path, run, error);
+    if (!status)
+        status = ls_checkpoint_steps(run, &steps, &count, error);
     if (!status && count == 0)
-        status = no_checkpoint(path, error);
+        status = ls_error_set(error, LS_ECKPT,
+                              "%.500s holds no checkpoint: expected a run, or one of its "
+                              "checkpoints",
+                              path);
     for (int64_t i = 0; i < count && !status; i++) {
-        status = ls_checkpoint_path(folder, path, steps[i], error);
+        status = ls_checkpoint_path(directory, run, steps[i], error);
         if (!status)
-            status = verify_one(verified, folder, error);
+            status = verify_one(verified, directory, error);
     }
     free(steps);
     return status;

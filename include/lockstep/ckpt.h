@@ -311,6 +311,9 @@ void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, in
 int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
                           struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
                           const struct ls_log *log, struct ls_error *error);
+/* Whether path is one checkpoint, or the file that names the best one: by the file that describes
+ * it, or, where that is lost, by its name. */
+bool ls_checkpoint_is_one(const char *path);
 /* The run that path belongs to: path is its directory, the folder of its checkpoints, one of them,
  * or the file that names the best one. LS_EDATA for another file. */
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error);

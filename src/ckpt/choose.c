@@ -26,6 +26,13 @@ static bool is_checkpoint(const char *path, char directory[PATH_MAX])
     return strlen(path) < PATH_MAX && described && !holds(path, CKPT_DIRECTORY);
 }
 
+bool ls_checkpoint_is_one(const char *path)
+{
+    char real[PATH_MAX];
+    return is_checkpoint(path, real) || (!holds(path, CKPT_DIRECTORY) && realpath(path, real) &&
+                                         ckpt_step_of(strrchr(real, '/') + 1) >= 0);
+}
+
 /* Whether path is the folder of a run's checkpoints; run: that it is of. */
 static bool is_inside(const char *path, char run[PATH_MAX])
 {

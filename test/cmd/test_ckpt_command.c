@@ -1,5 +1,6 @@
 /* `lockstep ckpt verify` finds every byte that was altered in a checkpoint, and names the file;
  * `lockstep ckpt inspect` shows what is in one. */
+#include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -180,6 +181,25 @@ CASE(test_the_folder_of_checkpoints)
     expect("$L ckpt verify one/checkpoints", 0, "whole    one/checkpoints/step-00000002");
     expect("mkdir -p other/step-00000001 && $L ckpt inspect other", ls_exit_code(LS_ECKPT),
            "other holds no checkpoint");
+}
+
+/* One checkpoint is known by what describes it, in any version and under any name, by the file that
+ * names the best one, and by its name where its description is lost. */
+CASE(test_one_checkpoint)
+{
+    const struct ls_checkpoint_best best = {.step = 4, .loss = 1, .sequences = 8};
+    struct ls_error error = {0};
+    char old[4096];
+    assert_ok(ls_checkpoint_best_write(at("one"), &best, &error), error);
+    expect("$L ckpt verify one/checkpoints/best one/checkpoints/step-00000002; c=$?; "
+           "rm one/checkpoints/best; exit $c",
+           0, "whole    one/checkpoints/best: step 4, ");
+    assert_non_null(strstr(output, "whole    one/checkpoints/step-00000002: step 2, "));
+    snprintf(old, sizeof old, "%s", at("old"));
+    old_checkpoint_copy(at("one/checkpoints/step-00000005"), old);
+    expect("mv old/checkpoints/step-00000005 copy && $L ckpt verify copy", 0,
+           "whole    copy: step 5, ");
+    expect("mkdir step-00000003 && $L ckpt verify step-00000003/", 1, "DAMAGED  step-00000003/: ");
 }
 
 CASE(test_ckpt_refuses)
