@@ -263,14 +263,22 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-/* Whether both have the same bytes. */
+static bool shapes_agree(const struct ls_tensor_view *a, const struct ls_tensor_view *b)
+{
+    return !strcmp(a->dtype_name, b->dtype_name) && a->dims == b->dims &&
+           !memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]);
+}
+
+/* Whether both have the same type, shape and bytes. */
 static int tensors_compare(const struct shard *shards[2], const struct ls_tensor_view *views[2],
                            bool *same, struct ls_error *error)
 {
     enum { PIECE = 256 << 10 };
+    *same = shapes_agree(views[0], views[1]);
+    if (!*same)
+        return LS_OK;
     char *pieces = malloc(2 * (size_t)PIECE);
     int status = pieces ? LS_OK : ls_no_memory(error, "to compare %s", views[0]->name);
-    *same = views[0]->bytes == views[1]->bytes;
     for (int64_t at = 0, all = (int64_t)views[0]->bytes; at < all && *same && !status;
          at += PIECE) {
         int64_t count = ls_min(PIECE, all - at);
@@ -289,13 +297,11 @@ static int head_check(const struct ls_model_source *source, const char *table,
     const struct shard *shards[2];
     const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &shards[0]);
     const struct ls_tensor_view *rows = tensor_find(source->data, table, &shards[1]);
-    bool same = false;
-    int status = LS_OK;
+    bool same;
     if (!head || !rows)
         return LS_OK;
     const struct ls_tensor_view *views[] = {head, rows};
-    if (!strcmp(head->dtype_name, rows->dtype_name))
-        status = tensors_compare(shards, views, &same, error);
+    int status = tensors_compare(shards, views, &same, error);
     if (status || same)
         return status;
     return ls_error_set(error, LS_ECKPT,
@@ -315,14 +321,14 @@ static int once_check(const struct ls_model_source *source, int64_t s,
                                                 view};
         if (!views[0])
             continue;
-        bool same = !strcmp(views[0]->dtype_name, view->dtype_name);
-        int status = same ? tensors_compare(shards, views, &same, error) : LS_OK;
+        bool same;
+        int status = tensors_compare(shards, views, &same, error);
         if (status)
             return status;
         if (!same)
             return ls_error_set(error, LS_ECKPT,
-                                "%.300s: tensor %.100s is in %s and, with other values, in %s: "
-                                "expected it once: remove the one that is wrong",
+                                "%.300s: tensor %.100s is in %s and, of another type, shape or "
+                                "value, in %s: expected it once: remove the one that is wrong",
                                 source->path, view->name, shards[0]->name, shards[1]->name);
     }
     return LS_OK;

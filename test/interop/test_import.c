@@ -619,7 +619,7 @@ CASE_WITH(test_a_tensor_twice, scratch_setup, scratch_teardown)
     static const char name[] = "model.norm.weight", golden[] = "param.model.norm.weight";
     const struct folder_of of = {.golden = "llama3_tiny", .shards = 2};
     struct ls_safetensors *file = golden_open(of.golden);
-    struct ls_tensor_entry entry = {.name = name, .dims = 1, .shape = {32}};
+    struct ls_tensor_entry entry = {.name = name, .dims = 1, .shape = {32, 1}};
     struct ls_error error = {0};
     char folder[4096];
     float values[32];
@@ -627,8 +627,11 @@ CASE_WITH(test_a_tensor_twice, scratch_setup, scratch_teardown)
     entry.data = values;
     ls_safetensors_close(file);
     snprintf(folder, sizeof folder, "%s", folder_make(*state, "two", &of));
-    for (int other = 0; other < 2; other++) {
-        values[31] += (float)other;
+    const float last = values[31];
+    enum { SAME, ANOTHER_VALUE, ANOTHER_SHAPE, CASES };
+    for (int other = SAME; other < CASES; other++) {
+        values[31] = other == ANOTHER_VALUE ? last + 1 : last;
+        entry.dims = other == ANOTHER_SHAPE ? 2 : 1;
         assert_ok(tensors_save(scratch_path(folder, "more.safetensors"), &entry, 1, &error), error);
         json_edit(scratch_path(folder, "model.safetensors.index.json"),
                   "weight_map.model.norm.weight", "\"more.safetensors\"");
