@@ -259,41 +259,6 @@ struct asked {
     const char *explain, *what_if, *apply, *svg, *trace;
 };
 
-/* How long the first key with its value is: up to a blank, or a comma with another key behind it.
- * A split has commas of its own. */
-static size_t key_length(const char *text)
-{
-    size_t end = strcspn(text, ", ");
-    while (text[end] == ',') {
-        size_t next = strcspn(text + end + 1, ", ");
-        if (next == 0 || memchr(text + end + 1, '=', next))
-            break;
-        end += 1 + next;
-    }
-    return end;
-}
-
-/* "pp=8,tp=8": keys of the layout, "parallel." may be left out; or as the list of plans has them,
- * whose quotes a shell may have left. */
-static int keys_set(struct ls_config *config, const char *text, struct ls_error *error)
-{
-    int status = LS_OK;
-    while (*text && !status) {
-        char word[LS_CONFIG_TEXT_BYTES + 16] = "";
-        size_t length = key_length(text), used = 0;
-        if (!memchr(text, '.', strcspn(text, "=")))
-            used = (size_t)snprintf(word, sizeof word, "parallel.");
-        for (size_t i = 0; i < length && used + 1 < sizeof word; i++)
-            if (text[i] != '"')
-                word[used++] = text[i];
-        word[used] = '\0';
-        if (length > 0)
-            status = ls_config_set(config, word, error);
-        text += length + (text[length] != '\0');
-    }
-    return status;
-}
-
 /* The limit of the search's time, 0: none. */
 static int seconds_read(const struct cmd_args *args, double initial, double *seconds,
                         struct ls_error *error)
@@ -340,7 +305,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     asked->search.top = (int)top;
     asked->search.goal = (enum ls_goal)goal;
     if (!status && asked->explain)
-        status = keys_set(&asked->config, asked->explain, error);
+        status = ls_search_keys_set(&asked->config, asked->explain, error);
     if (!status)
         status = planned_cluster(cluster, &asked->config, &asked->cluster, error);
     if (!status && asked->what_if) { /* refused before the search */

@@ -336,17 +336,57 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
     return LS_OK;
 }
 
+enum { WORD_BYTES = 5 * LS_CONFIG_TEXT_BYTES }; /* of a key with its value */
+
 /* A word as a shell reads it: without its quotes. */
 static int word_set(struct ls_config *config, const char *text, size_t length,
                     struct ls_error *error)
 {
-    char word[5 * LS_CONFIG_TEXT_BYTES];
+    char word[WORD_BYTES + sizeof "parallel."] = "";
     size_t used = 0;
-    for (size_t i = 0; i < length && used < sizeof word - 1; i++)
+    if (length >= WORD_BYTES)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.64s...: expected a key with its value of at most %d bytes in all",
+                            text, WORD_BYTES - 1);
+    if (!memchr(text, '.', strcspn(text, "=")))
+        used = (size_t)snprintf(word, sizeof word, "parallel.");
+    for (size_t i = 0; i < length; i++)
         if (text[i] != '"')
             word[used++] = text[i];
     word[used] = '\0';
     return ls_config_set(config, word, error);
+}
+
+/* Whether another key is behind the comma, or nothing: a split has commas of its own. */
+static bool comma_ends(const char *comma)
+{
+    size_t next = strcspn(comma + 1, ", ");
+    return next == 0 || memchr(comma + 1, '=', next);
+}
+
+/* How long the first word is: up to a blank or such a comma that is not in quotes. */
+static size_t word_length(const char *text)
+{
+    bool quoted = false;
+    size_t end = 0;
+    for (; text[end] && (quoted || text[end] != ' '); end++) {
+        if (text[end] == ',' && !quoted && comma_ends(text + end))
+            break;
+        quoted ^= text[end] == '"';
+    }
+    return end;
+}
+
+int ls_search_keys_set(struct ls_config *config, const char *text, struct ls_error *error)
+{
+    int status = LS_OK;
+    while (*text && !status) {
+        size_t length = word_length(text);
+        if (length > 0)
+            status = word_set(config, text, length, error);
+        text += length + (text[length] != '\0');
+    }
+    return status;
 }
 
 /* Keys of the layout become their defaults, but those of the command line, and the budget, which is
@@ -360,7 +400,7 @@ static int layout_forget(struct ls_config *config, struct ls_error *error)
     config->memory.device_budget = before.memory.device_budget;
     int status = LS_OK;
     for (size_t i = 0; i < count && !status; i++) {
-        char word[5 * LS_CONFIG_TEXT_BYTES];
+        char word[WORD_BYTES];
         if (keys[i].part != LS_CONFIG_LAYOUT || before.origin[i].line != LS_CONFIG_FROM_OVERRIDE)
             continue;
         int used = snprintf(word, sizeof word, "%s=", keys[i].name);
@@ -373,14 +413,10 @@ static int layout_forget(struct ls_config *config, struct ls_error *error)
 int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
                     struct ls_error *error)
 {
-    const char *at = plan->keys;
     int status = layout_forget(config, error);
-    while (*at && !status && strcmp(plan->keys, "one rank") != 0) {
-        size_t length = strcspn(at, " ");
-        status = word_set(config, at, length, error);
-        at += length + (at[length] == ' ');
-    }
-    return status;
+    if (status || !strcmp(plan->keys, "one rank"))
+        return status;
+    return ls_search_keys_set(config, plan->keys, error);
 }
 
 /* Seconds of a micro-batch in a stage of so many blocks behind the embedding, and in the head. */

@@ -491,6 +491,26 @@ CASE(test_a_budget_is_a_limit_of_memory)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
+/* Quotes keep what is in them together, and are none of it. */
+CASE(test_keys_are_set)
+{
+    char word[LS_CONFIG_TEXT_BYTES * 6];
+    struct ls_config config;
+    struct ls_error error = {0};
+    ls_config_defaults(&config);
+    assert_ok(ls_search_keys_set(
+                  &config, "pp=2,split=0-4,5-9 parallel.schedule_file=\"a b,c=d\",tp=4", &error),
+              error);
+    assert_int_equal(config.parallel.pp, 2);
+    assert_string_equal(config.parallel.split, "0-4,5-9");
+    assert_string_equal(config.parallel.schedule_file, "a b,c=d");
+    assert_int_equal(config.parallel.tp, 4);
+    snprintf(word, sizeof word, "zero=%0*d", (int)sizeof word - 6, 3); /* it is not cut to 0 */
+    assert_int_equal(ls_search_keys_set(&config, word, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "zero=000"));
+    assert_non_null(strstr(error.text, "expected a key with its value of at most 2559 bytes"));
+}
+
 static bool all_pinned(const struct ls_config *config, const char *key)
 {
     (void)config;

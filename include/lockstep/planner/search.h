@@ -78,6 +78,10 @@ void ls_search_release(struct ls_search *search);
 int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
                     struct ls_error *error);
 
+/* Sets keys of a layout, written as a plan has them, with their quotes or without, or shorter:
+ * "pp=8,tp=8", with commas, and without "parallel.". LS_ECONFIG. */
+int ls_search_keys_set(struct ls_config *config, const char *text, struct ls_error *error);
+
 /* What the goal makes small, by which a list is ordered: seconds of a step, accelerator seconds of
  * a step, or bytes. */
 double ls_search_value(const struct ls_search_options *options, const struct ls_forecast *forecast);
