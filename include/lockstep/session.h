@@ -143,7 +143,7 @@ struct ls_session_report {
     bool skipped, ended;
     char hash[33]; /* "": the step has none */
 };
-/* False if the last order reported none, or is under way. */
+/* False if the last order reported none, or is under way, and in a fork. From any thread. */
 bool ls_session_report(struct ls_session *session, struct ls_session_report *out);
 /* False if it has none of that name. */
 bool ls_session_array(struct ls_session *session, const char *name, struct ls_array *out);

@@ -160,9 +160,12 @@ class _Opened:
             session.free()  # now: the exception may hold it for long
             raise
         session.shared = self._answer.get("transport") == "mpi"
+        self._opened(session)
+        self.params = Params(self)
+
+    def _opened(self, session: Session) -> None:
         self._session = session
         _lib.opened.add(weakref.ref(self, _lib.opened.discard))
-        self.params = Params(self)
 
     def _hear(self, event: Dict[str, Any]) -> None:
         for listener in self._events:
@@ -374,13 +377,22 @@ class _Opened:
     def close(self) -> None:
         """Ends the ranks; a run saves what its steps have made. Arrays without a copy stay
         readable. Closing twice does nothing. While another call is under way it is an error, and the
-        run stays open."""
+        run stays open; so it does if other processes of MPI ask something else."""
+        session, asked = self._session, False
+
         def begun() -> None:
-            self._session = None
+            nonlocal asked
+            self._session, asked = None, True
             _lib.opened.discard(weakref.ref(self))
 
-        if self._session is not None:
-            self._session.ask("close", begun=begun)
+        if session is None:
+            return
+        try:
+            session.ask("close", begun=begun)
+        except ArgumentError:
+            if asked and session.shared:
+                self._opened(session)
+            raise
 
     def __enter__(self: Opened) -> Opened:
         return self

@@ -232,7 +232,7 @@ static void order_take(struct ls_session *s, struct order *order)
 static int ask(struct ls_session *s, struct order *order, int status, struct ls_error *error)
 {
     const struct verb *verb = order->verb;
-    bool told = s->shared && verb->where == VERB_RANKS;
+    bool told = s->shared;
     struct ls_error other = {0};
     int admission = admitted(s, verb, &other);
     if (status && (admission || !told))
@@ -352,10 +352,14 @@ const char *ls_session_answer(struct ls_session *s)
 
 bool ls_session_report(struct ls_session *s, struct ls_session_report *out)
 {
-    if (!s->reported || s->under_way)
+    if (s->process != getpid()) /* of a fork: another thread may have had the lock */
         return false;
-    *out = s->report;
-    return true;
+    pthread_mutex_lock(&s->lock);
+    bool there = s->reported && !s->under_way;
+    if (there)
+        *out = s->report;
+    pthread_mutex_unlock(&s->lock);
+    return there;
 }
 
 bool ls_session_array(struct ls_session *s, const char *name, struct ls_array *out)

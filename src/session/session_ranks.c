@@ -121,7 +121,8 @@ static int order_digest(const struct order *order, int64_t *digest, struct ls_er
     static const char *const names[] = {"ids", "lengths"};
     const struct verb *verb = order->verb;
     uint64_t hash = ls_hash64(verb->name, strlen(verb->name), 0);
-    if (!verb->own && json_dump_callback(order->options, text_hash, &hash, JSON_COMPACT))
+    if (!verb->own &&
+        json_dump_callback(order->options, text_hash, &hash, JSON_COMPACT | JSON_SORT_KEYS))
         return ls_no_memory(error, "for an order");
     for (int i = 0; i < 2; i++) {
         const struct ls_array *array = order_array(order, names[i]); /* was checked */
@@ -165,8 +166,11 @@ static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
     const struct verb *verb = order->verb;
     struct ls_error first = order->refusal;
     int status = order->status;
-    if (verb->where == VERB_RANKS && ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
+    bool ending = verb->where == VERB_ENDS;
+    if (verb->where != VERB_STARTS && ls_comm_transport(rank->world) == LS_TRANSPORT_MPI) {
         status = orders_compare(rank, status, &first);
+        ending = ending && !status; /* the others did not ask for it */
+    }
     if (!status && verb->where != VERB_STARTS)
         status = views_settle(rank, &first);
     if (!status && verb->one_model && rank->trainer && !ls_trainer_runner(rank->trainer))
@@ -180,8 +184,7 @@ static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
         ls_runner_set_interrupt(rank_runner(rank), &rank->session->interrupt);
     if (!status && verb->interrupted && rank->session->interrupt) /* the others shall know */
         status = ls_error_set(&first, LS_ESTOPPED, "%s: interrupted", verb->name);
-    *ends = verb->where == VERB_ENDS || (status && verb->where == VERB_STARTS) || rank->lost ||
-            status == LS_ECOMM;
+    *ends = ending || (status && verb->where == VERB_STARTS) || rank->lost || status == LS_ECOMM;
     if (!*ends) {
         int agreed = ls_comm_agree(rank->world, status, &first);
         *ends = agreed == LS_ECOMM;

@@ -39,6 +39,10 @@ int prompts_check(struct ls_session *s, struct ls_error *error)
     const json_t *texts = NULL;
     const struct option options[] = {{"prompts", .list = &texts}, {0}};
     int status = options_read(&s->order, options, error);
+    if (!status && texts && (order_array(&s->order, "ids") || order_array(&s->order, "lengths")))
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: expected prompts, or ids and lengths in their place, not both",
+                            s->order.verb->name);
     return status || texts ? status : rows_check(s, error);
 }
 

@@ -127,6 +127,7 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
               "    drawn(run.load_state_dict, 5, tensors)\n"
               "    drawn(run.load, 5, run.out)\n"
               "    drawn(lambda x: x(), run.hash, run.evaluate)  # different calls\n"
+              "    drawn(lambda x: x(), run.close, run.hash)  # it stays open\n"
               "    drawn(lambda x: run.generate(x, max_tokens=2), '1', '2')\n"
               "    drawn(run.logprobs, [[1, 2]], [[1, 3]])\n"
               "    assert run.decode(run.encode(str(run.rank))) == str(run.rank)  # each its own\n"
@@ -146,7 +147,7 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
     assert status == 0, told
     assert out[0] == out[1]
     refused, step, loss, hash_ = json.loads(out[0])
-    assert refused[::2] == refused[1::2] and len(refused) == 42 and step == 0
+    assert refused[::2] == refused[1::2] and len(refused) == 44 and step == 0
     with ls.Run(recipe, {"train.out": str(tmp_path / "one")}, progress=False) as run:
         assert (run.step(np.arange(68).reshape(4, 17)).loss, run.hash()) == (loss, hash_)
 

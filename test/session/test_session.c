@@ -146,6 +146,8 @@ CASE_WITH(test_refused, scratch_setup, scratch_teardown)
     refused(s, "step", NULL, b.arrays, 1, LS_EINVAL, "targets");
     refused(s, "tensor", "{\"name\": \"h.9.none\"}", NULL, 0, LS_EINVAL, "no parameter");
     refused(s, "generate", "{\"prompts\": [\"text\"]}", NULL, 0, LS_ECONFIG, "tokenizer");
+    refused(s, "generate", "{\"prompts\": [\"text\"]}",
+            &(struct ls_array){"ids", "u1", 2, {-1, 4}, NULL}, 1, LS_EINVAL, "not both");
     /* What was refused has changed nothing. */
     batch_of(&b, 1);
     ok(s, "step", NULL, b.arrays, 3);
@@ -158,13 +160,20 @@ CASE_WITH(test_refused, scratch_setup, scratch_teardown)
 CASE_WITH(test_fork, scratch_setup, scratch_teardown)
 {
     struct ls_session *s = session_new();
+    struct ls_session_report report;
+    struct batch b;
+    batch_of(&b, 1);
     ok(s, "open", keys_of(state, "fork", layouts[0]), NULL, 0);
+    ok(s, "step", NULL, b.arrays, 2);
     pid_t child = fork();
     if (child == 0) {
         struct ls_error error = {0};
         int status = ls_session_ask(s, "hash", NULL, NULL, 0, &error);
-        _exit(status == LS_EINVAL && strstr(error.text, "fork") ? 0 : 1);
+        _exit(status == LS_EINVAL && strstr(error.text, "fork") && !ls_session_report(s, &report)
+                  ? 0
+                  : 1);
     }
+    assert_true(ls_session_report(s, &report));
     int ended;
     assert_int_equal(waitpid(child, &ended, 0), child);
     assert_int_equal(ended, 0);
@@ -487,6 +496,12 @@ static int rank_main(char *directory)
     refused(s, "logprobs", NULL, prompts, 2, LS_EINVAL, "text 0 has 3 tokens");
     lengths[0] = 2;
     ok(s, "logprobs", NULL, prompts, 2);
+    ok(s, "logprobs", /* the same, said in another order */
+       wrong ? "{\"entropy\": true, \"temperature\": 2}"
+             : "{\"temperature\": 2, \"entropy\": true}",
+       prompts, 2);
+    refused(s, wrong ? "close" : "hash", NULL, NULL, 0, LS_EINVAL, "different things");
+    refused(s, "close", wrong ? "{\"none\": 1}" : NULL, NULL, 0, LS_EINVAL, "no such option");
     ok(s, "close", NULL, NULL, 0);
     ls_session_free(s);
     ls_session_leave();
