@@ -265,7 +265,7 @@ class Samples(Sequence[Any]):
     def __init__(self, store: Store, sequence: int, seed: Optional[int] = None,
                  part: Tuple[int, int] = (0, 1)) -> None:
         count = ctypes.c_int64()
-        _arrays.whole("sequence", sequence, 1, 2**63 - 1)
+        _arrays.whole("sequence", sequence, 1, 2**62)
         if seed is not None:
             _arrays.whole("seed", seed, 0, 2**63 - 1)
         _call("ls_token_store_samples", store._at, int(sequence), ctypes.byref(count))
@@ -289,11 +289,12 @@ class Samples(Sequence[Any]):
 
     def at(self, number: int) -> Tuple[Any, Any]:
         """The sample of a number from 0 on; those after the last are of the next epoch."""
+        number = operator.index(number)
         if not 0 <= number < 2**63:
             raise IndexError(f"sample {number}: expected 0 or more")
         np = _lib.numpy()
         inputs, targets = (np.empty(self.sequence, dtype="int32") for _ in range(2))
-        sample = _function("ls_sample_at")(ctypes.byref(self._order), int(number))
+        sample = _function("ls_sample_at")(ctypes.byref(self._order), number)
         _call("ls_sample_read", self.store._at, sample, self.sequence, INT32_MAX,
               inputs.ctypes.data, targets.ctypes.data)
         return inputs, targets

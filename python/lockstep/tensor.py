@@ -196,7 +196,10 @@ class Tensor:
             self._owner._session_open()
             raise ArgumentError(f"{error}: expected a tensor that one rank has all of; full() is a copy of "
                                 "this one") from None
-        if copy:
+        if copy is False and not view.trains:
+            raise ArgumentError(f"{self.name}: a model's tensors are only read: DLPack has a copy; numpy() "
+                                "is the same memory, read-only")
+        if copy or not view.trains:  # who takes a capsule may write to its memory
             values = self.numpy().copy()
             return _dlpack.capsule(values.ctypes.data, view.dtype, view.shape, values)
         return _dlpack.capsule(view.pointer, view.dtype, view.shape, view)

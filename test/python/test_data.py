@@ -159,11 +159,13 @@ def test_names_have_all_bytes_and_no_nul(corpus, tmp_path):
 
 def test_numbers_of_samples_are_whole(store):
     for call, name in ((lambda: store.samples(2.5), "sequence"), (lambda: store.samples(0), "sequence"),
+                       (lambda: store.samples(2**63 - 1), "sequence"),
                        (lambda: store.samples(16, seed=1.5), "seed"),
                        (lambda: store.samples(16, seed=-1), "seed")):
         with pytest.raises(lockstep.ArgumentError, match=f"^{name} is .*: expected a whole number"):
             call()
-    for use in (lambda: store["a"], lambda: store.samples(16)[1.5], lambda: store.mask(0.5, 2)):
+    for use in (lambda: store["a"], lambda: store.samples(16)[1.5], lambda: store.samples(16).at(1.5),
+                lambda: store.mask(0.5, 2)):
         with pytest.raises(TypeError):
             use()
 

@@ -296,6 +296,9 @@ def test_functions_of_torch_only_read_a_model(recipe, monkeypatch):
     with ls.Model(run.out) as model:
         tensor = model.params["wte.weight"]
         values, types_ = tensor.full(), (ls.Tensor,)
+        assert not np.shares_memory(np.from_dlpack(tensor), tensor.numpy())
+        with pytest.raises(ls.ArgumentError, match="only read"):
+            tensor.__dlpack__(copy=False)
         np.testing.assert_array_equal(ls.Tensor.__torch_function__(np.add, types_, (tensor, 1)), values + 1)
         with pytest.raises(ls.ArgumentError, match="it is not trained"):
             ls.Tensor.__torch_function__(np.copyto, types_, (tensor, 2 * values))
