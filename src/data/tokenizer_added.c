@@ -189,21 +189,36 @@ static void named_add(struct adding *a, const json_t *settings)
     }
 }
 
+/* Those of tokenizer.json. What the model lacks has the id that tokenizers gives it: behind as many
+ * as model.vocab has, and behind the added tokens before it. */
+static void file_tokens(struct adding *a, struct data_json *j)
+{
+    const struct data_added *added = &j->tokenizer->added;
+    for (int64_t i = 0; i < added->count; i++) {
+        const struct data_added_token *token = &added->tokens[i];
+        if (a->vocab && token->id != a->next && !json_object_get(a->vocab, token->content))
+            data_json_wrong(
+                j, "added_tokens",
+                "\"%.80s\" has id %d, but tokenizers gives it %lld, the next one behind "
+                "model.vocab and the added tokens before it: expected a file that "
+                "save_pretrained of transformers wrote",
+                token->content, token->id, (long long)a->next);
+        json_object_set_new(a->known, token->content, json_integer((json_int_t)i));
+        a->next = ls_max(a->next, (int64_t)token->id + 1);
+    }
+}
+
 void data_json_settings_tokens(struct data_json *j, struct data_settings settings)
 {
     const json_t *vocab = json_object_get(json_object_get(j->root, "model"), "vocab");
     struct data_json of_settings = {
         .path = settings.name, .tokenizer = j->tokenizer, .error = j->error};
-    const struct data_added *added = &j->tokenizer->added;
     struct adding a = {.j = &of_settings,
                        .vocab = vocab,
                        .known = json_object(),
-                       .of_file = added->count,
+                       .of_file = j->tokenizer->added.count,
                        .next = (int64_t)json_object_size(vocab)};
-    for (int64_t i = 0; i < added->count; i++) {
-        json_object_set_new(a.known, added->tokens[i].content, json_integer((json_int_t)i));
-        a.next += !json_object_get(vocab, added->tokens[i].content);
-    }
+    file_tokens(&a, j);
     if (settings.root && !j->status) {
         decoder_add(&a, json_object_get(settings.root, "added_tokens_decoder"));
         named_add(&a, settings.root);

@@ -138,7 +138,7 @@ static void added_tokens_read(struct data_json *j, struct data_settings settings
         if (j->status)
             return;
     }
-    if (vocab) /* else the model is refused */
+    if (json_is_object(vocab)) /* else the model is refused */
         data_json_settings_tokens(j, settings);
     if (!j->status)
         j->status = data_added_index(&j->tokenizer->added, j->path, j->error);
@@ -315,13 +315,11 @@ static void model_read(struct data_json *j)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* An added token that the model has too has the same id there. To the others tokenizers gives the
- * ids behind the model's, in their order, whatever the file says. */
+/* An added token that the model has too has the same id there, and no other has an id of it. */
 static void added_check(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
     const json_t *vocab = json_object_get(json_object_get(j->root, "model"), "vocab");
-    int64_t next = (int64_t)json_object_size(vocab);
     t->vocabulary = t->bpe.vocabulary;
     for (int64_t i = 0; i < t->added.count && !j->status; i++) {
         const struct data_added_token *token = &t->added.tokens[i];
@@ -332,13 +330,6 @@ static void added_check(struct data_json *j)
         if (id ? json_integer_value(id) != token->id : other.count > 0)
             data_json_wrong(j, "added_tokens", "\"%.80s\" has id %d, but not so in model.vocab",
                             token->content, token->id);
-        else if (!id && token->id != next)
-            data_json_wrong(j, "added_tokens",
-                            "\"%.80s\" has id %d, but tokenizers reads it as %lld, the next one "
-                            "behind model.vocab and the added tokens before it: expected a file "
-                            "that save_pretrained of transformers wrote",
-                            token->content, token->id, (long long)next);
-        next += !id;
         t->vocabulary = ls_max(t->vocabulary, (int64_t)token->id + 1);
     }
 }

@@ -39,6 +39,10 @@ static int make(const char *text, const char *config, struct ls_tokenizer **toke
     return ls_tokenizer_new(support_folder, tokenizer, error);
 }
 
+/* Of added_tokens_decoder; the last one of a token lacks its brace. */
+#define DECODER(members) "{\"added_tokens_decoder\":{" members "}}"
+#define TOKEN(id, text)  "\"" id "\":{\"content\":\"" text "\""
+
 CASE(test_what_is_refused)
 {
     static const struct {
@@ -111,7 +115,7 @@ CASE(test_what_is_wrong)
         {"llama3", "\"content\":\"<|eot_id|>\"", "\"content\":\"<|end_of_text|>\"",
          "ids and texts are unique"},
         {"llama3", "\"id\":563", "\"id\":600",
-         "\"<|eot_id|>\" has id 600, but tokenizers reads it as 563"},
+         "\"<|eot_id|>\" has id 600, but tokenizers gives it 563"},
         {"llama3", "\"special\":true", "\"special\":1", "\"special\": expected true or false"},
         {"gemma", "\"<0x41>\":", "\"<0x4>\":", "byte 65 has no token \"<0x41>\""},
         {"always", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"<none>\"",
@@ -193,6 +197,39 @@ CASE(test_an_unknown_token_that_nothing_needs)
         ls_tokenizer_free(tokenizer);
         free(text);
     }
+}
+
+/* Added tokens that the model lacks are numbered behind as many as it has, or behind the highest
+ * added one: ids as tokenizers 0.23.3 writes them, and transformers 5.24 adds them. */
+CASE(test_added_tokens_beside_a_hole)
+{
+#define ADDED(id, text) "{\"id\":" #id ",\"content\":\"" text "\",\"special\":true}"
+#define HOLED(added)                                                                               \
+    "{\"added_tokens\":[" added "],\"decoder\":{\"type\":\"Fuse\"},\"model\":{"                    \
+    "\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"a\":0,\"b\":1,\"</s>\":6}}}"
+    static const struct {
+        const char *file, *config;
+        int32_t x, y;
+    } cases[] = {
+        {HOLED(ADDED(6, "</s>") "," ADDED(7, "<x>") "," ADDED(8, "<y>")), NULL, 7, 8},
+        {HOLED(ADDED(3, "<x>") "," ADDED(6, "</s>") "," ADDED(7, "<y>")), NULL, 3, 7},
+        {HOLED(ADDED(3, "<x>") "," ADDED(4, "<y>") "," ADDED(6, "</s>")), NULL, 3, 4},
+        {HOLED(ADDED(6, "</s>")), "{\"pad_token\":\"<x>\"}", 7, -1},
+        {HOLED(ADDED(6, "</s>")), DECODER(TOKEN("7", "<x>") "}," TOKEN("8", "<y>") "}"), 7, 8},
+        {HOLED(""), "{\"bos_token\":\"<x>\",\"eos_token\":\"</s>\",\"pad_token\":\"<y>\"}", 3, 4},
+    };
+    struct ls_error error = {0};
+    struct ls_tokenizer *tokenizer;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(make(cases[i].file, cases[i].config, &tokenizer, &error), error);
+        assert_int_equal(ls_tokenizer_id(tokenizer, "</s>"), 6);
+        assert_int_equal(ls_tokenizer_id(tokenizer, "<x>"), cases[i].x);
+        assert_int_equal(ls_tokenizer_id(tokenizer, "<y>"), cases[i].y);
+        ls_tokenizer_free(tokenizer);
+    }
+    assert_int_equal(make(HOLED(ADDED(6, "</s>") "," ADDED(3, "<x>")), NULL, &tokenizer, &error),
+                     LS_EDATA);
+    assert_text_contains(error.text, "\"<x>\" has id 3, but tokenizers gives it 7");
 }
 
 /* Characters without a token are left out before pairs are merged, so the spaces around them come
@@ -412,11 +449,9 @@ CASE(test_a_class_has_a_default_prefix)
  * PreTrainedTokenizerFast reads the same files. */
 static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json",
                                      "added_tokens.json"};
-#define DECODER(members) "{\"added_tokens_decoder\":{" members "}}"
-#define TOKEN(id, text)  "\"" id "\":{\"content\":\"" text "\""
-#define PAD_ALONE        1, 542, 63, 315, 307, 324, 65, 551
-#define NEITHER          PAD_ALONE, 63, 317, 642, 65
-#define NEW_ALONE        1, 542, 819, 439, 551
+#define PAD_ALONE 1, 542, 63, 315, 307, 324, 65, 551
+#define NEITHER   PAD_ALONE, 63, 317, 642, 65
+#define NEW_ALONE 1, 542, 819, 439, 551
 enum { CASE_IDS = 16 };
 static const struct beside_case {
     const char *files[3], *text;
