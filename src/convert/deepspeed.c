@@ -216,6 +216,9 @@ static void muon_rates(struct convert *c)
             convert_take(c, rates[i].ours, rates[i].theirs, open ? NULL : rates[i].initial);
         else if (split || i == 0)
             convert_take(c, rates[i].ours, PARAM "lr", NULL);
+    if (!schedule_has_peak(c) && convert_find(c, rates[0].theirs) &&
+        convert_find(c, rates[1].theirs) && convert_find(c, PARAM "lr"))
+        convert_drop(c, PARAM "lr", "muon_lr and adam_lr are the rates");
 }
 
 static void muon(struct convert *c)

@@ -279,6 +279,8 @@ static void translate_muon(struct convert *c, const struct megatron *m)
     convert_take(c, "optim.momentum", "--muon-momentum", "0.9");
     convert_settle(c, "optim.nesterov", nesterov, "%s",
                    convert_find(c, nesterov) ? "true" : "false");
+    if (convert_find(c, older) && convert_find(c, "--muon-nesterov"))
+        convert_drop(c, "--muon-nesterov", "as --muon-use-nesterov");
     convert_take(c, "optim.ns_steps", "--muon-num-ns-steps", NULL);
     convert_take(c, "optim.weight_decay", "--weight-decay", "0.01");
     if (strcmp(mode, "spectral") == 0 && extra == 0.2)

@@ -596,6 +596,10 @@ CASE(test_optimizers_and_schedules)
            "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 "
            "--muon-use-nesterov",
            &strict, "nesterov: true", "# --muon-use-nesterov", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 "
+           "--muon-nesterov --muon-use-nesterov",
+           &strict, "nesterov: true", "--muon-nesterov (line 1): as --muon-use-nesterov", NULL);
     expect_refused(LS_CONVERT_MEGATRON,
                    "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 "
                    "--muon-tp-mode blockwise --tensor-model-parallel-size 2",
@@ -1287,6 +1291,8 @@ CASE(test_muon_of_deepspeed)
         {"\"muon_lr\": 0.05", "", " lr: 0.05 ", "adamw_lr: 0.0003 "},
         {"\"adam_lr\": 0.001", "", " lr: 0.02 ", "adamw_lr: 0.001 "},
         {"\"muon_lr\": 0.05, \"lr\": 0.01", "", " lr: 0.05 ", "adamw_lr: 0.01 "},
+        {"\"muon_lr\": 0.05, \"adam_lr\": 0.001, \"lr\": 0.01", "", "adamw_lr: 0.001 ",
+         "params.lr (line 1): muon_lr and adam_lr are the rates"},
         {"\"lr\": \"auto\"", "", "epsilon: 1e-10 ", NULL},
         {"\"muon_lr\": 0.05, \"adam_lr\": 0.001", some, " lr: 0.01 ", NULL},
         {"\"muon_lr\": 0.05, \"adam_lr\": 0.001", none, " lr: 0.001 ", NULL},
