@@ -23,6 +23,7 @@ struct searching {
     double until_s; /* ls_now_s, 0: no limit */
     int64_t forecasts;
     int top;
+    struct ls_error beyond; /* why a layout cannot be simulated, if one could not */
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
 };
 
@@ -82,10 +83,23 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
                                         .extend = true,
                                         .until_s = s->search->count > 0 ? s->until_s : 0,
                                         .first_misfit = true};
+    struct ls_error problem = {0};
     s->forecasts++;
-    int status = ls_forecast_make(&ask, forecast, error);
-    *judgement = status == LS_ESTOPPED ? UNFINISHED : forecast->fits ? SIMULATED : TOO_LARGE;
-    return status == LS_ESTOPPED ? LS_OK : status;
+    int status = ls_forecast_make(&ask, forecast, &problem);
+    switch (status) {
+    case LS_OK:
+        *judgement = forecast->fits ? SIMULATED : TOO_LARGE;
+        return LS_OK;
+    case LS_ESTOPPED:
+        *judgement = UNFINISHED;
+        return LS_OK;
+    case LS_ENOTSUP: /* of this layout; others may do less */
+        *judgement = REFUSED;
+        s->beyond = problem;
+        return LS_OK;
+    default:
+        return ls_error_copy(error, status, &problem);
+    }
 }
 
 /* config is the candidate's. */
@@ -205,6 +219,7 @@ static int candidate_try(struct searching *s, struct candidate *c, enum wish wis
     int status = layout_evaluate(s, &judgement, &forecast, error);
     if (status)
         return status;
+    s->search->refused += judgement == REFUSED;
     s->search->too_large += judgement == TOO_LARGE;
     s->search->simulated += judgement == SIMULATED;
     c->tried = judgement != UNFINISHED;
@@ -570,6 +585,8 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
 {
     struct ls_search *search = s->search;
     bool none = search->candidates == 0 || !*search->least_keys;
+    if (none && s->beyond.code)
+        return ls_error_set(error, LS_ELAYOUT, "no layout can be simulated: %s", s->beyond.text);
     int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
     if (none && !status)
         return admits_none(s, accelerators, error);

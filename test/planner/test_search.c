@@ -242,12 +242,16 @@ double __wrap_ls_now_s(void)
     return turned ? recorded_ranks : __real_ls_now_s();
 }
 
+static int64_t most = INT64_MAX; /* layers times stages of a layout that can be simulated */
+
 WRAPPED(ls_record_works);
 int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layout *layout,
                            int64_t rank, struct ls_recording *recording, int64_t *second_at,
                            struct ls_error *error)
 {
     recorded_ranks++;
+    if (layout->model.layers * layout->size[LS_AXIS_PP] > most)
+        return ls_error_set(error, LS_ENOTSUP, "a rank does too much");
     return __real_ls_record_works(config, layout, rank, recording, second_at, error);
 }
 
@@ -547,6 +551,33 @@ CASE(test_what_is_refused)
     assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
     assert_non_null(strstr(error.text, "admits no layout"));
     ls_search_release(&search);
+    ls_cluster_release(&cluster);
+}
+
+/* A layout that cannot be simulated is passed over; the samples of its blocks can be. */
+CASE(test_what_cannot_be_simulated)
+{
+    drawn = 3;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    const struct ls_search_options options = {.config = &config,
+                                              .cluster = &cluster,
+                                              .top = 3,
+                                              .pinned = memory_pinned,
+                                              .exhaustive = true};
+    struct ls_error error = {0};
+    struct ls_search some, none;
+    config.model.layers = 4;
+    most = 4; /* one stage */
+    assert_ok(ls_search_run(&options, &some, &error), error);
+    most = 3;
+    assert_int_equal(ls_search_run(&options, &none, &error), LS_ELAYOUT);
+    most = INT64_MAX;
+    assert_text_contains(error.text, "no layout can be simulated: a rank does too much");
+    assert_true(some.simulated > 0 && some.refused > 0 && none.simulated == 0);
+    assert_int_equal(some.simulated + some.refused, none.refused);
+    ls_search_release(&some);
+    ls_search_release(&none);
     ls_cluster_release(&cluster);
 }
 
