@@ -161,10 +161,10 @@ static void parts_read(struct report_run *run, const struct ls_record *record,
     run->steps_s += positive(point->step_s);
 }
 
-static void step_read(struct reading *reading, const struct ls_record *record)
+static void step_read(struct reading *reading, const struct ls_record *record, int64_t step)
 {
     struct report_run *run = reading->run;
-    struct report_point point = {.step = ls_record_whole(record, "step", -1),
+    struct report_point point = {.step = step,
                                  .count = 1,
                                  .tokens = ls_record_value(record, "tokens"),
                                  .trained_s = trained_s(run, record),
@@ -202,7 +202,7 @@ static void step_read(struct reading *reading, const struct ls_record *record)
     }
 }
 
-static void eval_read_record(struct reading *reading, const struct ls_record *record)
+static void eval_read_record(struct reading *reading, const struct ls_record *record, int64_t step)
 {
     struct report_eval *eval = report_list_add(&reading->run->evals, sizeof *eval);
     if (!eval) {
@@ -210,7 +210,7 @@ static void eval_read_record(struct reading *reading, const struct ls_record *re
         return;
     }
     *eval =
-        (struct report_eval){.step = ls_record_whole(record, "step", -1),
+        (struct report_eval){.step = step,
                              .tokens = (double)reading->run->tokens,
                              .trained_s = trained_s(reading->run, record),
                              .loss = ls_record_value(record, "validation_loss"),
@@ -283,15 +283,16 @@ static void record_visit(void *user, const struct ls_record *record)
     struct reading *reading = user;
     struct report_run *run = reading->run;
     double value, time = ls_record_value(record, "time");
-    if (reading->no_memory || ls_record_whole(record, "step", -1) < 0)
+    const int64_t step = ls_record_whole(record, "step", -1);
+    if (reading->no_memory || step < 0)
         return;
     const char *event = ls_record_text(record, "event");
     if (event)
         event_read(reading, record, event);
     else if (ls_record_number(record, "validation_loss", &value))
-        eval_read_record(reading, record);
+        eval_read_record(reading, record, step);
     else if (ls_record_number(record, "loss", &value))
-        step_read(reading, record);
+        step_read(reading, record, step);
     if (time > run->last_s && run->segment_s > 0)
         run->last_s = time;
 }

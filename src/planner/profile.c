@@ -85,16 +85,16 @@ static void start_read(struct reading *r, const struct ls_record *record)
 {
     const char *layout = ls_record_string(record, "layout");
     const char *transport = ls_record_string(record, "transport");
-    double threads = ls_record_value(record, "threads");
+    const int64_t threads = ls_record_whole(record, "threads", 0);
     char now[sizeof r->layout];
-    snprintf(now, sizeof now, "%.900s %.20s %g", layout, transport, threads);
+    snprintf(now, sizeof now, "%.900s %.20s %ld", layout, transport, (long)threads);
     if (strcmp(now, r->layout) != 0) {
         r->count = 0;
         *r->profile->drift = '\0';
     }
     snprintf(r->layout, sizeof r->layout, "%s", now);
     snprintf(r->profile->transport, sizeof r->profile->transport, "%.15s", transport);
-    r->profile->threads = threads >= 1 ? (int64_t)threads : 0;
+    r->profile->threads = ls_max(threads, 0);
     r->since = 0;
     r->ended = NAN;
 }
@@ -107,7 +107,7 @@ static void drift_read(struct reading *r, const struct ls_record *record, bool b
     if (begins && kind && text) {
         snprintf(r->drift_kind, sizeof r->drift_kind, "%s", kind);
         snprintf(p->drift, sizeof p->drift, "%s", text);
-        p->drift_step = (int64_t)ls_record_value(record, "step");
+        p->drift_step = ls_record_whole(record, "step", 0);
     } else if (kind && !strcmp(kind, r->drift_kind)) {
         *p->drift = '\0';
     }
@@ -170,11 +170,12 @@ static bool counts(const struct reading *r, const struct ls_record *record, cons
 static void record_visit(void *user, const struct ls_record *record)
 {
     struct reading *r = user;
-    double values[VALUES], step = ls_record_value(record, "step");
+    double values[VALUES];
+    const int64_t step = ls_record_whole(record, "step", -1);
     const char *event = ls_record_text(record, "event");
     if (event)
         event_read(r, record, event);
-    if (event || !isfinite(ls_record_value(record, "step_s")) || !isfinite(step))
+    if (event || !isfinite(ls_record_value(record, "step_s")) || step < 0)
         return;
     r->since++;
     r->seen++;
@@ -182,7 +183,7 @@ static void record_visit(void *user, const struct ls_record *record)
     if (!counts(r, record, values))
         return;
     memcpy(r->steps[r->count % STEPS_MAX], values, sizeof values);
-    r->numbers[r->count % STEPS_MAX] = (int64_t)step;
+    r->numbers[r->count % STEPS_MAX] = step;
     r->count++;
 }
 

@@ -331,9 +331,9 @@ static bool series_add(struct ls_series *series, int64_t *room, double x, double
 static void collect(void *user, const struct ls_record *record)
 {
     struct collector *collector = user;
-    double x, y;
-    ls_record_number(record, collector->x_key, &x);
-    for (int i = 0; i < collector->count && !collector->no_memory && !isnan(x); i++) {
+    const double x = (double)ls_record_whole(record, collector->x_key, -1);
+    double y;
+    for (int i = 0; i < collector->count && !collector->no_memory && x >= 0; i++) {
         struct ls_series *series = &collector->series[i];
         bool has = ls_record_number(record, collector->y_keys[i], &y);
         while (series->count &&

@@ -142,6 +142,11 @@ CASE(test_a_new_layout_counts_anew)
     expect("$L train $C train.out=moved train.steps=12 train.save_every=6 train.keep=9", 0, "hash");
     expect("$L train $C train.out=moved train.steps=20 train.resume=auto parallel.dp=2", 0, "hash");
     expect("$L profile moved", 0, "steps 15 to 20; 14 others left out");
+    /* Records whose step is no whole number are none. */
+    expect("last=$(grep loss_bits moved/metrics.jsonl | tail -1) && for step in 20.5 -1 1e300; do "
+           "echo \"$last\" | sed \"s/\\\"step\\\": 20/\\\"step\\\": $step/\" >> "
+           "moved/metrics.jsonl; done && $L profile moved",
+           0, "steps 15 to 20; 14 others left out");
 }
 
 CASE(test_refused)

@@ -180,7 +180,8 @@ CASE_WITH(test_series, scratch_setup, scratch_teardown)
     const char *path = scratch_path(*state, "series.jsonl");
     static const char text[] =
         "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 1, \"validation_loss\": 9}\n"
-        "{\"step\": 2, \"loss\": null}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
+        "{\"step\": 2, \"loss\": null}\n{\"step\": 2.5, \"loss\": 1}\n{\"step\": -1, \"loss\": 1}\n"
+        "{\"step\": 1e300, \"loss\": 1}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
     scratch_write(path, text, sizeof text - 1);
     struct ls_error error = {0};
     static const char *const key = "loss";
