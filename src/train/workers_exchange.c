@@ -300,6 +300,8 @@ int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
     }
     if (!status)
         status = deltas_make(t, error);
+    if (w->delay > 0 && status != LS_ECOMM) /* the group's steps need all of its ranks */
+        status = ls_comm_agree(t->world, status, error);
     if (status == LS_ECOMM)
         return status;
     w->exchange.stage = EXCHANGE_DELTAS;
@@ -308,7 +310,7 @@ int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
                                     w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
                                     &w->exchange.request, LS_HERE, &why);
     begun = lost_take(t, begun, &why);
-    return begun ? ls_error_copy(error, begun, &why) : status;
+    return status || !begun ? status : ls_error_copy(error, begun, &why);
 }
 
 /* ---- sums come ------------------------------------------------------------------------------- */

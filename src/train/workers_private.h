@@ -154,9 +154,9 @@ static inline bool workers_takes_part(const struct workers *w, int worker)
  * length; tables, and what else is in no block, are of the first fragment. */
 int exchange_fragment(const struct ls_params *params, int layers, int fragments, int i);
 /* Collective over t->whole. The deltas of the interval's fragment, of all workers of this group,
- * leave. status: what came of their steps, and is returned. After a failure the group goes on to
- * where all agree on it (interval_run), with whatever it has, because others wait for its part; but
- * not after LS_ECOMM. */
+ * leave. status: what came of their steps, and is returned; with async.delay, on all ranks of the
+ * group. After a failure the group goes on to where all agree on it (interval_run), with whatever
+ * it has, because others wait for its part; but not after LS_ECOMM. */
 int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error);
 /* Local. Deltas of a worker of this group and of this rank, as they left, between that text of so
  * many bytes and the buffer that they leave from; and a hash of which elements these are. */

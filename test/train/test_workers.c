@@ -134,15 +134,39 @@ CASE(test_an_evaluation_changes_nothing)
 
 /* ---- one group alone ------------------------------------------------------------------------- */
 
-static _Thread_local int own_group;
+static _Thread_local int own_group, own_rank;
 static _Thread_local const struct ls_trainer *own;
 static int fails_behind = -1; /* so many steps the gradient of group 1 is not finite; -1: never */
 static int stops_behind = -1; /* a signal ends its wait for samples */
+static bool loses_deltas;     /* its deltas leave late */
+static bool cannot_read;      /* rank 1 of the run, its workers' parameters */
 
 static void group_note(struct ls_trainer *t)
 {
     own_group = t->workers->group;
+    own_rank = ls_comm_rank(t->whole);
     own = t;
+}
+
+WRAPPED(ls_all_to_all_start);
+int __wrap_ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                               enum ls_dtype dtype, struct ls_request *request,
+                               struct ls_call_site site, struct ls_error *error)
+{
+    int status =
+        __real_ls_all_to_all_start(comm, input, output, count, dtype, request, site, error);
+    return loses_deltas && own_group == 1 ? ls_error_set(error, LS_ECOMM, "a rank is late")
+                                          : status;
+}
+
+WRAPPED(ls_slice_visit_array);
+int __wrap_ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
+                                int array, enum ls_access access, ls_slice_visit *visit, void *user,
+                                struct ls_error *error)
+{
+    if (cannot_read && own_rank == 1 && array == LS_OPTIM_MASTER && access == LS_READS)
+        return ls_error_set(error, LS_EIO, "a disk fails");
+    return __real_ls_slice_visit_array(optimizer, slice, array, access, visit, user, error);
 }
 
 WRAPPED(ls_loader_take);
@@ -163,28 +187,46 @@ int __wrap_ls_state_norm(struct ls_state *state, double *norm, struct ls_error *
     return status;
 }
 
-/* The other groups wait for its deltas, and learn why there are none. */
+/* The other groups wait for its deltas, and learn why there are none: also if these are lost. */
 CASE(test_a_step_that_fails_in_one_group_fails_in_all)
 {
     static const struct {
         const char *keys;
         int behind;
-    } cases[] = {{"", 1},
-                 {"async.delta=int8", 1},
-                 {"async.delay=1", 1},
-                 {"async.delay=1", 2},
-                 {"parallel.dp=2 parallel.zero=1 async.delay=1 async.delta=int8", 2}};
+        bool loses;
+    } cases[] = {{"", 1, false},
+                 {"", 1, true},
+                 {"async.delta=int8", 1, false},
+                 {"async.delay=1", 1, false},
+                 {"async.delay=1", 2, false},
+                 {"parallel.dp=2 parallel.zero=1 async.delay=1 async.delta=int8", 2, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct workers_run run = {
             .config =
                 workers_config(*state, "parallel.workers=2 comm.timeout_s=4 %s", cases[i].keys),
             .made = group_note};
         fails_behind = cases[i].behind;
+        loses_deltas = cases[i].loses;
         int status = workers_run(&run);
         fails_behind = -1;
+        loses_deltas = false;
         if (status != LS_ENUMERIC || !strstr(run.error.text, "the gradient norm nan"))
             fail_msg("%s: status %d: %s", cases[i].keys, status, run.error.text);
     }
+}
+
+/* The ranks beside it cannot compute the steps behind that without it. */
+CASE(test_a_rank_that_cannot_make_its_deltas_fails_in_all)
+{
+    struct workers_run run = {
+        .config = workers_config(*state, "parallel.workers=2 parallel.dp=2 async.delay=1 "
+                                         "comm.timeout_s=4"),
+        .made = group_note};
+    cannot_read = true;
+    int status = workers_run(&run);
+    cannot_read = false;
+    if (status != LS_EIO || !strstr(run.error.text, "a disk fails"))
+        fail_msg("status %d: %s", status, run.error.text);
 }
 
 CASE(test_a_signal_that_one_group_hears_stops_all)
