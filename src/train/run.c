@@ -660,7 +660,8 @@ static struct ls_running *run_alloc(const struct ls_config *config, struct ls_co
     return run;
 }
 
-/* alone: no caller changes the state between two steps. Nobody changes that of workers. */
+/* alone: no caller changes the state between two steps. A snapshot of workers, which their
+ * checkpoints are written from, is complete before a caller can. */
 static int run_begin(const struct ls_config *config, struct ls_comm *world,
                      const struct ls_log *log, const struct ls_run_hooks *hooks, bool alone,
                      struct ls_running **out, struct ls_error *error)
@@ -732,8 +733,8 @@ int ls_run_save(struct ls_running *run, struct ls_error *error)
     return run_save(run, true, error);
 }
 
-/* Collective. Who ends a run before its last step keeps what its steps have made. Between two
- * meetings of workers those up to the next one are computed already, and are told first. */
+/* Collective. Who ends a run keeps what its steps have made, and what was changed since. Between
+ * two meetings of workers those up to the next one are computed already, and are told first. */
 static int close_save(struct ls_running *run, struct ls_error *error)
 {
     struct ls_step_report report;
@@ -749,7 +750,7 @@ int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
     if (!run)
         return status;
     struct ls_comm *world = run->world;
-    if (!status && !run->stop)
+    if (!status)
         status = close_save(run, error);
     if (run->trainer)
         run_save_end(run, !status || status == LS_ENUMERIC || status == LS_ESTOPPED ||

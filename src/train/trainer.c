@@ -295,7 +295,8 @@ void ls_trainer_lend(struct ls_trainer *t, struct ls_arena *kept)
 static int parameters_fill(struct ls_trainer *t, struct ls_model_source *source, int status,
                            struct ls_error *error)
 {
-    changes_count(t); /* also where it fails on the way */
+    if (!status)
+        changes_count(t); /* also where it fails on the way */
     for (int i = 0; i < t->params.count && !status; i++)
         for (int u = 0; u < t->unit_count && !status; u++) {
             struct ls_state *unit = &t->units[u];
@@ -320,6 +321,9 @@ static int first_parameters(struct ls_trainer *t, struct ls_error *error)
 int ls_trainer_load(struct ls_trainer *t, const char *path, struct ls_error *error)
 {
     struct ls_model_source *source = NULL;
+    if (!ls_trainer_meets(t))
+        return ls_error_set(error, LS_EINVAL,
+                            "workers load where they meet, and this is between two meetings");
     int status = source_read(t, path, NULL, &source, error);
     return parameters_fill(t, source, status, error);
 }

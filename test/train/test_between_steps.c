@@ -45,6 +45,7 @@ static int change(struct ls_trainer *t, bool tells, struct ls_error *error)
 struct job {
     struct ls_config config;
     bool saves, closes, dies, silent;
+    volatile int stops; /* a signal ends the run with its first step */
     char before[33], after[33], resumed[33];
     bool stood; /* a checkpoint or snapshot of the step, when that returned */
 };
@@ -75,17 +76,18 @@ static bool stands(const struct ls_config *config)
 static int changed_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
+    const struct ls_run_hooks hooks = {.stop = &job->stops};
     struct ls_running *run;
     struct ls_step_report report;
-    int status = ls_run_open(&job->config, world, NULL, NULL, &run, error);
-    for (int i = 0; i < STEP && !status; i++)
+    int status = ls_run_open(&job->config, world, NULL, &hooks, &run, error);
+    for (int i = 0; i < STEP && !status && !ls_run_ended(run); i++)
         status = ls_run_step(run, NULL, &report, error);
     if (!status && ls_comm_rank(world) == 0)
         job->stood = stands(&job->config);
     struct ls_trainer *t = status ? NULL : ls_run_trainer(run);
     if (!status)
         status = hash_take(t, job->before, error);
-    if (!status && !job->dies)
+    if (!status)
         status = change(t, !job->silent, error);
     if (!status)
         status = hash_take(t, job->after, error);
@@ -160,8 +162,41 @@ CASE(test_the_end_saves_the_new_state)
     expect_new_state(&job);
 }
 
-/* Checkpoints that are due with snapshots, and snapshots, whose copies are made before the caller
- * writes. */
+/* Also if a signal made the step the last, which had saved. */
+CASE(test_the_end_after_a_signal_saves_the_new_state)
+{
+    struct ls_error error;
+    struct job job = job_of(state, "");
+    job.closes = true;
+    job.stops = 1;
+    assert_int_equal(job_run(&job, changed_body, &error), LS_ESTOPPED);
+    expect_new_state(&job);
+}
+
+static int refused_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_running *run;
+    struct ls_error why = {0};
+    int status = ls_run_open(&job->config, world, NULL, NULL, &run, error);
+    if (!status && ls_trainer_load(ls_run_trainer(run), job->config.data.train, &why) == LS_OK)
+        status = ls_error_set(error, LS_EINVAL, "tokens were loaded as weights");
+    return ls_run_close(run, status, error);
+}
+
+/* What changes nothing is not saved. */
+CASE(test_a_model_that_is_refused_is_no_change)
+{
+    struct ls_error error;
+    struct job job = job_of(state, "");
+    int count;
+    assert_ok(job_run(&job, refused_body, &error), error);
+    assert_ok(ls_checkpoint_count(job.config.train.out, &count, &error), error);
+    assert_int_equal(count, 0);
+}
+
+/* Checkpoints that are due with snapshots, and snapshots, have the values from before the caller
+ * wrote. */
 CASE(test_what_is_due_stands_before)
 {
     static const char *const words[] = {"snapshot.every=2 train.save_every=0",
@@ -169,9 +204,12 @@ CASE(test_what_is_due_stands_before)
     for (size_t i = check_all() ? 0 : 1; i < sizeof words / sizeof *words; i++) {
         struct ls_error error;
         struct job job = job_of(state, words[i]);
-        job.closes = true;
-        assert_ok(job_run(&job, changed_body, &error), error);
+        job.dies = job.closes = true;
+        assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
         assert_true(job.stood);
+        assert_string_not_equal(job.before, job.after);
+        assert_ok(job_run(&job, resumed_body, &error), error);
+        assert_string_equal(job.before, job.resumed);
     }
 }
 
@@ -200,14 +238,41 @@ CASE(test_what_came_of_a_snapshot_is_kept)
     }
 }
 
+static int met_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_running *run;
+    struct ls_step_report report;
+    struct ls_error why = {0};
+    int status = ls_run_open(&job->config, world, NULL, NULL, &run, error), between = LS_OK;
+    if (!status)
+        status = ls_run_step(run, NULL, &report, error);
+    if (!status)
+        between = ls_trainer_load(ls_run_trainer(run), job->config.train.out, &why);
+    while (!status && !ls_run_ended(run))
+        status = ls_run_step(run, NULL, &report, error);
+    if (!status)
+        status = ls_trainer_load(ls_run_trainer(run), job->config.train.out, error);
+    if (!status && (between != LS_EINVAL || !strstr(why.text, "workers load where they meet")))
+        status = ls_error_set(error, LS_EINVAL, "between two meetings: %d: %s", between, why.text);
+    return ls_run_close(run, status, error);
+}
+
+/* Between two meetings steps are computed that were not told yet. */
+CASE(test_workers_load_where_they_meet)
+{
+    struct ls_error error;
+    struct job job = job_of(state, "async.mode=diloco async.workers=2 async.sync_every=3 "
+                                   "train.save_first=true");
+    assert_ok(job_run(&job, met_body, &error), error);
+}
+
 /* A change that is told is no fault of memory. Its twin, which is not told, is. */
 CASE(test_no_rank_is_blamed)
 {
     struct ls_error error;
     struct job job = job_of(state, "check.replay=1 parallel.dp=2");
     assert_ok(job_run(&job, changed_body, &error), error);
-    if (!check_all())
-        return;
     job = job_of(state, "check.replay=1 parallel.dp=2");
     job.silent = true;
     assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
