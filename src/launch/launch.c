@@ -179,7 +179,8 @@ static bool asked(struct launcher *l)
 static void none_answers(const struct launcher *l)
 {
     if (l->hosts.kind == LAUNCH_SLURM)
-        ls_log(l->launch->log, LS_LOG_WARNING, "waiting for hosts: sinfo has none that responds");
+        ls_log(l->launch->log, LS_LOG_WARNING,
+               "waiting for hosts: Slurm (squeue, sinfo) tells of none that responds");
     else
         ls_log(l->launch->log, LS_LOG_WARNING,
                "waiting for hosts: none answers to `%s HOST true`: make that work for one of them",

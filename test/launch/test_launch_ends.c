@@ -938,23 +938,36 @@ CASE(test_a_suspect_host)
     }
 }
 
+static void expect_nobody(const char *out, const char *before, const char *hosts,
+                          const char *expected)
+{
+    char arguments[512], log_name[64];
+    snprintf(arguments, sizeof arguments, LAUNCHED_KEYS "%slaunch.pause_s=0.1", hosts);
+    snprintf(log_name, sizeof log_name, "%s.log", out);
+    pid_t launcher = launched_start(folder, before, out, arguments);
+    launched_await_event(launcher, folder, out, "host_lost", 1);
+    for (bool said = false; !said;) {
+        program_await_job(launcher, scratch_path(folder, log_name));
+        char *log = scratch_read(scratch_path(folder, log_name), NULL);
+        said = strstr(log, expected);
+        free(log);
+    }
+    launched_stop(launcher, folder, out);
+    assert_int_equal(launched_events(folder, out, "start", NULL), 0);
+    assert_int_equal(launched_events(folder, out, "stopped", NULL), 1);
+}
+
 /* A signal while it waits for hosts: that is recorded too. */
 CASE(test_asked_while_no_host_answers)
 {
     skip_without_mpi();
     scratch_write(scratch_path(folder, "away"), "away slots=2\n", 13);
-    pid_t launcher = launched_start(folder, "OMPI_MCA_plm_rsh_agent=false", "nobody",
-                                    LAUNCHED_KEYS "--hosts away launch.pause_s=0.1");
-    launched_await_event(launcher, folder, "nobody", "host_lost", 1);
-    for (bool said = false; !said;) {
-        program_await_job(launcher, scratch_path(folder, "nobody.log"));
-        char *log = scratch_read(scratch_path(folder, "nobody.log"), NULL);
-        said = strstr(log, "waiting for hosts: none answers to `false HOST true`");
-        free(log);
-    }
-    launched_stop(launcher, folder, "nobody");
-    assert_int_equal(launched_events(folder, "nobody", "start", NULL), 0);
-    assert_int_equal(launched_events(folder, "nobody", "stopped", NULL), 1);
+    expect_nobody("nobody", "OMPI_MCA_plm_rsh_agent=false", "--hosts away ",
+                  "waiting for hosts: none answers to `false HOST true`");
+    slurm_write("echo 7 node1");
+    script_write("bin/sinfo", "#!/bin/sh\necho node1 down\n");
+    expect_nobody("no_node", "PATH=\"$PWD/bin:$PATH\" SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1", "",
+                  "waiting for hosts: Slurm (squeue, sinfo) tells of none that responds");
 }
 
 /* Rank 0's host calls itself otherwise than the list does, by which alone it is reached. */
