@@ -6,7 +6,12 @@
 #include "../support/wrapped.h"
 #include "launch/launch_private.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,18 +27,40 @@ pid_t __wrap_fork(void)
     return full ? -1 : __real_fork();
 }
 
+/* This machine has one without an address, one of IPv6, and this one of IPv4. */
+static struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+static struct sockaddr_in four = {.sin_family = AF_INET};
+static struct ifaddrs interfaces[] = {{.ifa_next = &interfaces[1]},
+                                      {.ifa_next = &interfaces[2], .ifa_addr = (void *)&six},
+                                      {.ifa_addr = (void *)&four}};
+
+WRAPPED(getifaddrs);
+int __wrap_getifaddrs(struct ifaddrs **list)
+{
+    assert_int_equal(inet_pton(AF_INET, "192.0.2.7", &four.sin_addr), 1);
+    *list = interfaces;
+    return 0;
+}
+
+WRAPPED(freeifaddrs);
+void __wrap_freeifaddrs(struct ifaddrs *list)
+{
+    assert_true(!list || list == interfaces);
+}
+
 /* mpirun starts ranks there without an agent. 192.0.2.0/24 is for documentation. */
 CASE_WITH(test_addresses_of_this_machine, scratch_setup, scratch_teardown)
 {
-    static const char list[] = "127.0.0.1 slots=2\n127.1.2.3\nlocalhost\n192.0.2.255\n127.0.0\n";
+    static const char list[] =
+        "127.0.0.1 slots=2\n127.1.2.3\nlocalhost\n192.0.2.7\n192.0.2.255\n127.0.0\n";
     struct launch_hosts hosts = {0};
     struct ls_error error = {0};
     const char *path = scratch_path(*state, "hosts");
     scratch_write(path, list, sizeof list - 1);
     assert_ok(launch_hosts_read(&hosts, path, &error), error);
-    assert_int_equal(hosts.count, 5);
+    assert_int_equal(hosts.count, 6);
     for (int i = 0; i < hosts.count; i++)
-        assert_int_equal(hosts.list[i].here, i < 3);
+        assert_int_equal(hosts.list[i].here, i < 4);
     launch_hosts_release(&hosts);
 }
 
