@@ -765,7 +765,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
     struct ls_config config = *launch->config;
     struct launcher l = {.launch = launch, .config = &config};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    launch_output_open(&l.output);
+    launch_output_open(&l.output, launch->asked);
     int status = resume_check(&config, error);
     if (!status)
         status = hosts_open(&l, error);
@@ -785,7 +785,6 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
     }
     if (!status)
         status = run(&l, code, error);
-    launch_output_close(&l.output);
     if (l.events.file)
         ls_jsonl_close(l.events.file, NULL);
     ls_lock_release(&l.lock);
@@ -793,5 +792,6 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
         rmdir(l.lock.directory); /* a launcher that was killed left it */
     launch_hosts_release(&l.hosts);
     free(l.changed);
+    launch_output_close(&l.output); /* may wait for the reader: nothing is held meanwhile */
     return status;
 }

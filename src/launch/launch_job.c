@@ -391,6 +391,7 @@ bool launch_job_look(struct launch_job *job)
     if (ended) {
         job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         job->left = process_sweep();
+        launch_output_pass(job->output);
         launch_segments_remove(job->segments);
         while (said_pass(job))
             continue;

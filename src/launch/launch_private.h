@@ -113,11 +113,14 @@ void launch_segments_remove(const char *folder);
 /* Of all starts of a job. */
 struct launch_output {
     int read_fd, write_fd; /* of jobs: their standard output; -1: they have the launcher's own */
+    const volatile int *asked; /* signals so far, and those of the last _pass */
+    int seen;
 };
-void launch_output_open(struct launch_output *output);
+void launch_output_open(struct launch_output *output, const volatile int *asked);
 /* Hands on what the reader of this process has room for, and waits for nothing. */
-void launch_output_pass(const struct launch_output *output);
-/* Hands on the rest, and waits until it is read, or a signal comes. */
+void launch_output_pass(struct launch_output *output);
+/* Hands on the rest, if there is any. Waits until the reader has room for it, or a signal has come
+ * since the last _pass. */
 void launch_output_close(struct launch_output *output);
 
 /* ---- the job --------------------------------------------------------------------------------- */
@@ -142,7 +145,7 @@ enum launch_end launch_end_take(struct launch_ends *ends, const char *line, size
 
 struct launch_job {
     pid_t pid; /* of mpirun or srun; 0: none */
-    const struct launch_output *output;
+    struct launch_output *output;
     int stderr_fd;
     char line[8192]; /* what it wrote to stderr: the line that has no end yet */
     size_t held;
@@ -166,7 +169,7 @@ struct launch_job {
 struct launch_start {
     const struct ls_launch *launch;
     const struct launch_hosts *hosts;
-    const struct launch_output *output;
+    struct launch_output *output;
     int64_t ranks;
     const char *keys; /* of the layout, with spaces between them; "": the given one */
 };

@@ -12,6 +12,7 @@
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -159,6 +160,46 @@ CASE(test_a_reader_of_the_output_that_is_gone)
     assert_int_equal(launched_events(folder, "deaf.run", "failed", NULL), 0);
     program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=read.run launch.retries=0", 0,
                          "1 of 3\n2 of 3\n3 of 3\n");
+}
+
+/* A pipe of 4096 bytes, a page, that is full: its end to read from. */
+static int slow_open(const char *path)
+{
+    char page[PIPE_BUF];
+    memset(page, '-', sizeof page);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fcntl(fd, F_SETPIPE_SZ, PIPE_BUF) >= PIPE_BUF);
+    while (write(fd, page, sizeof page) > 0)
+        continue;
+    return fd;
+}
+
+/* A reader that is slow gets all, and holds up no other launcher of the run. */
+CASE(test_a_reader_of_the_output_that_is_slow)
+{
+    char program[PATH_MAX], line[3 * PATH_MAX], who[256], text[PIPE_BUF];
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "echo the last word\n");
+    int reader = slow_open(scratch_path(folder, "late_reader"));
+    program_path(program, sizeof program);
+    snprintf(line, sizeof line,
+             "%s exec '%s' launch " LAUNCHED_KEYS "train.out=late.run > late_reader 2> late.log",
+             enter, program);
+    pid_t launcher = program_start(line, SIGKILL);
+    launched_await_event(launcher, folder, "late.run", "done", 1);
+    while (ls_lock_look(scratch_path(folder, "late.run/launch"), who, sizeof who) == LS_LOCK_HELD)
+        program_await_job(launcher, scratch_path(folder, "late.log"));
+    program_await_job(launcher, scratch_path(folder, "late.log"));
+    while (read(reader, text, sizeof text) > 0)
+        continue;
+    assert_int_equal(launched_end(launcher), 0);
+    ssize_t got = read(reader, text, sizeof text - 1);
+    text[ls_max(got, 0)] = '\0';
+    assert_string_equal(text, "the last word\n");
+    close(reader);
 }
 
 /* An mpirun that has told of a rank's end, and does not end itself, is ended. */

@@ -1,5 +1,5 @@
-/* What the launcher knows of its hosts, call by call: which are this machine, and what stays as it
- * was because nobody could be asked; and the layout that it chooses on them. */
+/* What the launcher does call by call: which hosts are this machine, what stays as it was because
+ * nobody could be asked, the layout that it chooses, and what it hands on of a job's output. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -99,43 +99,163 @@ CASE(test_no_process_to_ask_with)
     full = false;
 }
 
-/* Nor to start the job with: nothing is left of that in memory. */
-CASE_WITH(test_no_process_for_the_job, scratch_setup, scratch_teardown)
+static int job_start(const char *folder, struct launch_output *output, struct launch_job *job)
 {
     struct launch_host list[] = {{.name = "localhost", .slots = 1, .here = true, .up = true}};
     const struct launch_hosts hosts = {.list = list, .count = 1, .open_mpi = true};
-    const struct launch_output output = {.read_fd = -1, .write_fd = -1};
     const struct ls_config config =
-        config_of_words("model.preset=gpt2-tiny model.vocab=50 train.out=%s", (char *)*state);
+        config_of_words("model.preset=gpt2-tiny model.vocab=50 train.out=%s", folder);
     const struct ls_launch launch = {.program = "lockstep", .config = &config};
     const struct launch_start start = {
-        .launch = &launch, .hosts = &hosts, .output = &output, .ranks = 1, .keys = ""};
-    static struct launch_job job;
-    struct ls_error error = {0};
+        .launch = &launch, .hosts = &hosts, .output = output, .ranks = 1, .keys = ""};
     unsetenv("OMPI_MCA_btl_vader_backing_directory");
+    return launch_job_start(job, &start, NULL);
+}
+
+/* Nor to start the job with: nothing is left of that in memory. */
+CASE_WITH(test_no_process_for_the_job, scratch_setup, scratch_teardown)
+{
+    struct launch_output output = {.read_fd = -1, .write_fd = -1};
+    static struct launch_job job;
     full = true;
-    assert_int_equal(launch_job_start(&job, &start, &error), LS_EIO);
+    assert_int_equal(job_start(*state, &output, &job), LS_EIO);
     full = false;
     assert_true(job.segments[0] && access(job.segments, F_OK) != 0);
+}
+
+/* PATH becomes the folder; what it was, to be given back by path_restore. */
+static char *path_replace(const char *folder)
+{
+    const char *paths = getenv("PATH");
+    char *before = strdup(paths ? paths : "");
+    setenv("PATH", folder, 1);
+    return before;
+}
+
+static void path_restore(char *before)
+{
+    setenv("PATH", before, 1);
+    free(before);
+}
+
+static void script_write(const char *folder, const char *name, const char *text)
+{
+    scratch_write(scratch_path(folder, name), text, strlen(text));
+    assert_int_equal(chmod(scratch_path(folder, name), 0755), 0);
 }
 
 /* squeue answers, and sinfo does not. */
 CASE_WITH(test_slurm_does_not_answer, scratch_setup, scratch_teardown)
 {
-    static const char *const programs[][2] = {{"squeue", "#!/bin/sh\necho 7 node[1-2]\n"},
-                                              {"sinfo", "#!/bin/sh\nexit 1\n"}};
-    const char *paths = getenv("PATH");
-    char *before = strdup(paths ? paths : "");
-    for (int i = 0; i < 2; i++) {
-        scratch_write(scratch_path(*state, programs[i][0]), programs[i][1], strlen(programs[i][1]));
-        assert_int_equal(chmod(scratch_path(*state, programs[i][0]), 0755), 0);
-    }
-    setenv("PATH", *state, 1);
+    script_write(*state, "squeue", "#!/bin/sh\necho 7 node[1-2]\n");
+    script_write(*state, "sinfo", "#!/bin/sh\nexit 1\n");
+    char *before = path_replace(*state);
     setenv("SLURM_JOB_ID", "7", 1);
     expect_no_change(LAUNCH_SLURM);
-    setenv("PATH", before, 1);
     unsetenv("SLURM_JOB_ID");
-    free(before);
+    path_restore(before);
+}
+
+/* ---- input and output ------------------------------------------------------------------------ */
+
+static int reader, stdout_before;
+
+static void reader_fill(void)
+{
+    char page[PIPE_BUF];
+    memset(page, '-', sizeof page);
+    fcntl(STDOUT_FILENO, F_SETFL, O_NONBLOCK);
+    while (write(STDOUT_FILENO, page, sizeof page) > 0)
+        continue;
+    fcntl(STDOUT_FILENO, F_SETFL, 0);
+}
+
+/* All that is there, without what reader_fill put in front of it. */
+static const char *reader_take(void)
+{
+    static char text[1 << 18];
+    size_t used = 0;
+    for (ssize_t got; (got = read(reader, text + used, sizeof text - 1 - used)) > 0;)
+        used += (size_t)got;
+    text[used] = '\0';
+    return text + strspn(text, "-");
+}
+
+/* Standard output is a pipe of which the reader has read nothing yet, and which is full. */
+static int slow_setup(void **state)
+{
+    int ends[2];
+    int status = scratch_setup(state);
+    fflush(stdout);
+    stdout_before = dup(STDOUT_FILENO);
+    if (status || stdout_before < 0 || pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+        return -1;
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[1]);
+    reader = ends[0];
+    reader_fill();
+    return 0;
+}
+
+static int slow_teardown(void **state)
+{
+    dup2(stdout_before, STDOUT_FILENO);
+    close(stdout_before);
+    close(reader);
+    return scratch_teardown(state);
+}
+
+/* The reader is waited for only with something that it has not got, and until a signal comes. */
+CASE_WITH(test_a_reader_that_is_slow, slow_setup, slow_teardown)
+{
+    volatile int asked = 1; /* for which the job ended */
+    struct launch_output output;
+    launch_output_open(&output, &asked);
+    launch_output_pass(&output);
+    launch_output_close(&output);
+    launch_output_open(&output, &asked);
+    assert_int_equal(write(output.write_fd, "kept", 4), 4);
+    launch_output_pass(&output);
+    assert_string_equal(reader_take(), "");
+    launch_output_pass(&output);
+    assert_string_equal(reader_take(), "kept");
+    reader_fill();
+    assert_int_equal(write(output.write_fd, "lost", 4), 4);
+    launch_output_pass(&output);
+    asked = 2;
+    launch_output_close(&output);
+    assert_string_equal(reader_take(), "");
+}
+
+static const struct launch_output *printed; /* by a job as it ends; NULL: by none */
+
+WRAPPED(process_sweep);
+int __wrap_process_sweep(void)
+{
+    if (printed)
+        assert_int_equal(write(printed->write_fd, "last", 4), 4);
+    return __real_process_sweep();
+}
+
+/* Before the next start, which may come much later. */
+CASE_WITH(test_what_a_job_prints_last, slow_setup, slow_teardown)
+{
+    const volatile int asked = 0;
+    static struct launch_job job;
+    struct launch_output output;
+    script_write(*state, "mpirun", "#!/bin/sh\n");
+    char *before = path_replace(*state);
+    reader_take();
+    launch_output_open(&output, &asked);
+    assert_int_equal(job_start(*state, &output, &job), LS_OK);
+    printed = &output;
+    while (launch_job_look(&job))
+        continue;
+    printed = NULL;
+    path_restore(before);
+    assert_int_equal(job.code, 0);
+    assert_string_equal(reader_take(), "last");
+    launch_output_close(&output);
 }
 
 /* With parallel.auto keys of the command line are fixed, while there are ranks for them. */
