@@ -20,6 +20,9 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
 
 enum {
     BUFFER_BYTES = LS_FILE_STRAIGHT_BYTES,
@@ -262,6 +265,14 @@ static int kept_take(struct ls_file_maps *maps)
     return fd;
 }
 
+/* That nobody can execute: with vm.memfd_noexec = 2 there is no other. Kernels before 6.3 do not
+ * know of it. */
+static int memory_new(void)
+{
+    int fd = memfd_create("lockstep", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create("lockstep", MFD_CLOEXEC) : fd;
+}
+
 int ls_memory_file_open(struct ls_atomic_file *file, const char *path, struct ls_file_maps **maps,
                         const struct ls_fault *fault, struct ls_error *error)
 {
@@ -275,7 +286,7 @@ int ls_memory_file_open(struct ls_atomic_file *file, const char *path, struct ls
     if (!failure) {
         file->fd = kept_take(*maps);
         if (file->fd < 0)
-            file->fd = memfd_create("lockstep", MFD_CLOEXEC);
+            file->fd = memory_new();
         failure = file->fd < 0 ? errno : 0;
     }
     if (!failure)

@@ -1,6 +1,7 @@
 /* Processes that the launcher starts, and those that they leave behind. */
 #include "launch/launch_private.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
 
 #include <dirent.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -77,15 +77,21 @@ static int ended(pid_t child, double until_s)
 }
 
 /* A descriptor from which text is read: of a file in memory, so that a child that ends without
- * reading neither holds up its parent nor ends it by SIGPIPE; -1 without memory. */
+ * reading neither holds up its parent nor ends it by SIGPIPE; text NULL: there is none. -1 on
+ * failure. */
 static int input_open(const char *text)
 {
-    ssize_t bytes = text ? (ssize_t)strlen(text) : 0;
-    int file = memfd_create("input", MFD_CLOEXEC);
-    if (file < 0 || pwrite(file, text ? text : "", (size_t)bytes, 0) == bytes)
-        return file;
-    close(file);
-    return -1;
+    struct ls_atomic_file file;
+    struct ls_file_maps *maps = NULL;
+    int fd;
+    if (!text)
+        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (ls_memory_file_open(&file, "input", &maps, NULL, NULL))
+        return -1;
+    ls_atomic_file_write(&file, text, strlen(text));
+    if (!ls_memory_file_take(&file, &fd, NULL))
+        lseek(fd, 0, SEEK_SET);
+    return fd;
 }
 
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s)

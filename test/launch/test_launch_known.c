@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -157,6 +158,37 @@ CASE_WITH(test_slurm_does_not_answer, scratch_setup, scratch_teardown)
 }
 
 /* ---- input and output ------------------------------------------------------------------------ */
+
+/* What the system admits of files in memory: with vm.memfd_noexec = 2 only what nobody executes,
+ * which kernels before 6.3 do not know. */
+static enum { ALL_FILES, NO_PROGRAMS, OLD_FILES, NO_FILES } memory_admits;
+
+WRAPPED(memfd_create);
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    enum { NOEXEC = 8 };
+    bool seals = flags & NOEXEC;
+    errno = memory_admits == OLD_FILES ? EINVAL : EACCES;
+    if (memory_admits == NO_FILES || (memory_admits == NO_PROGRAMS && !seals) ||
+        (memory_admits == OLD_FILES && seals))
+        return -1;
+    return __real_memfd_create(name, flags & ~(unsigned)NOEXEC);
+}
+
+/* A program without input needs none. */
+CASE(test_files_in_memory_that_the_system_admits)
+{
+    char *const words[] = {"cat", NULL};
+    char said[8];
+    for (memory_admits = NO_PROGRAMS; memory_admits < NO_FILES; memory_admits++) {
+        assert_int_equal(process_run(words, "text", said, sizeof said, 1e9), 0);
+        assert_string_equal(said, "text");
+    }
+    assert_int_equal(process_run(words, "text", said, sizeof said, 1e9), PROCESS_FAILED);
+    assert_int_equal(process_run(words, NULL, said, sizeof said, 1e9), 0);
+    assert_string_equal(said, "");
+    memory_admits = ALL_FILES;
+}
 
 static int reader, stdout_before;
 
