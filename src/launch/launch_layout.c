@@ -18,6 +18,28 @@ static bool stays(const char *key)
            !strncmp(key, "numerics.", 9);
 }
 
+/* Keys for which there may be too few ranks once a host is lost. */
+static bool takes_ranks(const char *key)
+{
+    static const char *const keys[] = {"pp", "dp", "dp_replicate", "dp_shard", "cp", "tp", "split"};
+    const char *name = !strncmp(key, "parallel.", 9) ? key + 9 : "";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(name, keys[i]))
+            return true;
+    return false;
+}
+
+/* What stays of a layout that was given beside the file: all, what takes no ranks, or nothing. */
+enum kept { KEPT_ALL, KEPT_WITHOUT_RANKS, KEPT_NOTHING };
+
+static bool is_kept(const struct ls_config *config, const char *key, enum kept kept)
+{
+    if (stays(key))
+        return ls_config_is_given(config, key);
+    return ls_search_given(config, key) &&
+           (kept == KEPT_ALL || (kept == KEPT_WITHOUT_RANKS && !takes_ranks(key)));
+}
+
 /* Layouts are only compared with each other, so usual rates are enough; memory is this machine's,
  * of which each rank of a host has its share. */
 static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double flops,
@@ -43,10 +65,10 @@ static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double 
     return ls_cluster_read_text("what is left", text, strlen(text), cluster, error);
 }
 
-/* A key of a layout that the user fixed, with parallel.auto. */
-static bool fixed(const struct ls_config *config, const char *key)
+/* Here an accelerator is a rank, however many threads that has. */
+static bool pinned(const struct ls_config *config, const char *key)
 {
-    return !stays(key) && ls_search_given(config, key);
+    return strcmp(key, "parallel.threads") != 0 && ls_search_given(config, key);
 }
 
 static int search(const struct ls_config *start, const struct ls_cluster *cluster,
@@ -54,7 +76,7 @@ static int search(const struct ls_config *start, const struct ls_cluster *cluste
 {
     struct ls_search found = {0};
     const struct ls_search_options options = {
-        .config = start, .cluster = cluster, .top = 1, .seconds = SEARCH_S, .pinned = fixed};
+        .config = start, .cluster = cluster, .top = 1, .seconds = SEARCH_S, .pinned = pinned};
     int status = ls_search_run(&options, &found, error);
     *best = *start;
     if (!status)
@@ -63,30 +85,32 @@ static int search(const struct ls_config *start, const struct ls_cluster *cluste
     return status;
 }
 
-/* Among layouts on at most `slots` ranks; keep: with the keys of the layout that were given beside
- * the file. */
+/* Among layouts on at most `slots` ranks. LS_ELAYOUT: why there is none on all of them. */
 static int planners_best(const struct ls_launch *launch, const struct launch_hosts *hosts,
-                         int64_t slots, bool keep, double peak_flops, char *keys, int64_t *ranks,
-                         struct ls_error *error)
+                         int64_t slots, enum kept kept, double peak_flops, char *keys,
+                         int64_t *ranks, struct ls_error *error)
 {
     const struct ls_config *config = launch->config;
     struct ls_config start = *config, best;
     start.parallel.workers = 1;
     start.parallel.servers = 0;
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        bool own = stays(key->name) || (keep && ls_search_given(config, key->name));
+        int *line = &start.origin[key - ls_config_keys(NULL)].line;
         if (key->part == LS_CONFIG_LAYOUT)
-            start.origin[key - ls_config_keys(NULL)].line = own ? LS_CONFIG_FROM_OVERRIDE : 0;
+            *line = is_kept(config, key->name, kept) ? LS_CONFIG_FROM_OVERRIDE : 0;
     }
     int status = ls_error_set(error, LS_ELAYOUT, "no layout for %ld ranks", (long)slots);
     for (int64_t n = slots; n > 0 && status == LS_ELAYOUT; n--) {
         struct ls_cluster cluster = {0};
-        status = cluster_make(hosts, n, peak_flops > 0 ? peak_flops : 1e11, &cluster, error);
+        struct ls_error why = {0};
+        status = cluster_make(hosts, n, peak_flops > 0 ? peak_flops : 1e11, &cluster, &why);
         if (!status)
-            status = search(&start, &cluster, &best, error);
+            status = search(&start, &cluster, &best, &why);
         ls_cluster_release(&cluster);
         if (*launch->asked)
-            status = ls_error_set(error, LS_ESTOPPED, "asked to end while a layout was searched");
+            status = ls_error_set(&why, LS_ESTOPPED, "asked to end while a layout was searched");
+        if (status && (n == slots || status != LS_ELAYOUT))
+            ls_error_copy(error, status, &why);
         if (!status)
             *ranks = n;
     }
@@ -144,13 +168,11 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
                             "and there are %ld",
                             (long)wanted, (long)slots);
     double peak_flops = watch->peak_flops / (double)ls_max(watch->ranks, 1);
-    int status = LS_ELAYOUT;
-    if (planned) /* keys of the command line are fixed, as far as there are ranks for them */
-        status = planners_best(launch, hosts, ls_min(slots, wanted), true, peak_flops, keys, ranks,
-                               error);
-    if (status == LS_ELAYOUT)
-        status = planners_best(launch, hosts, ls_min(slots, wanted), false, peak_flops, keys, ranks,
-                               error);
+    int status = LS_ELAYOUT, kept = planned ? KEPT_ALL : KEPT_NOTHING;
+    for (int least = slots < wanted ? KEPT_NOTHING : kept; kept <= least && status == LS_ELAYOUT;
+         kept++)
+        status = planners_best(launch, hosts, ls_min(slots, wanted), (enum kept)kept, peak_flops,
+                               keys, ranks, error);
     if (!status && planned)
         ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "parallel.auto=false");
     if (!status && *ranks == 1)

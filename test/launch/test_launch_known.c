@@ -290,32 +290,58 @@ CASE_WITH(test_what_a_job_prints_last, slow_setup, slow_teardown)
     launch_output_close(&output);
 }
 
-/* With parallel.auto keys of the command line are fixed, while there are ranks for them. */
-CASE(test_keys_that_the_planner_leaves)
+/* ---- the layout ------------------------------------------------------------------------------ */
+
+/* With parallel.auto, for two ranks of which so many slots are left. */
+static int layout_of_two(const char *words, int slots, int asked, char *keys, int64_t *ranks,
+                         struct ls_error *error)
 {
-    struct launch_host list[] = {{.name = "localhost", .slots = 2, .here = true, .up = true}};
+    struct launch_host list[] = {{.name = "localhost", .slots = slots, .here = true, .up = true}};
     const struct launch_hosts hosts = {.list = list, .count = 1};
     const struct launch_watch watch = {0};
-    const struct ls_config config =
-        config_of_words("model.preset=gpt2-tiny model.vocab=50 batch.global=8 parallel.tp=2 "
-                        "parallel.auto=true");
-    int asked = 0;
+    const struct ls_config config = config_of_words(
+        "model.preset=gpt2-tiny model.vocab=50 batch.global=8 parallel.auto=true %s", words);
     const struct ls_launch launch = {.config = &config, .asked = &asked};
+    return launch_layout_choose(&launch, &hosts, &watch, 2, keys, ranks, error);
+}
+
+CASE(test_asked_while_a_layout_is_searched)
+{
     char keys[LS_CONFIG_TEXT_BYTES];
     struct ls_error error = {0};
-    int64_t ranks;
-    assert_ok(launch_layout_choose(&launch, &hosts, &watch, 2, keys, &ranks, &error), error);
-    assert_int_equal(ranks, 2);
-    assert_null(strstr(keys, "parallel.tp="));
-    list[0].slots = 1;
-    assert_ok(launch_layout_choose(&launch, &hosts, &watch, 2, keys, &ranks, &error), error);
+    int64_t ranks = 1;
+    assert_int_equal(layout_of_two("", 2, 1, keys, &ranks, &error), LS_ESTOPPED);
     assert_int_equal(ranks, 1);
-    assert_non_null(strstr(keys, "parallel.tp=1"));
-    asked = 1;
-    list[0].slots = 2;
-    assert_int_equal(launch_layout_choose(&launch, &hosts, &watch, 2, keys, &ranks, &error),
-                     LS_ESTOPPED);
-    assert_int_equal(ranks, 1);
+}
+
+/* With parallel.auto keys of the command line stay: those that take ranks, unless hosts are lost;
+ * the others, unless no layout is left then. */
+CASE(test_keys_that_the_planner_leaves)
+{
+    static const struct {
+        const char *words;
+        int slots, status;
+        const char *set, *left; /* in the keys, or the error; and not in the keys */
+    } cases[] = {
+        {"parallel.tp=2", 2, LS_OK, "parallel.auto=false", "parallel.tp="},
+        {"parallel.tp=2", 1, LS_OK, "parallel.tp=1", "memory."},
+        {"parallel.tp=3", 2, LS_ELAYOUT, "for 2 accelerators with parallel.tp=3", ""},
+        {"parallel.tp=3", 1, LS_OK, "parallel.tp=1", "memory."},
+        {"parallel.tp=2 memory.recompute=full", 1, LS_OK, "parallel.tp=1", "memory."},
+        {"parallel.dp=2 parallel.zero=1", 1, LS_OK, "parallel.zero=0", "memory."},
+        {"model.vocab=20000 parallel.dp_replicate=2 comm.bucket_mb=1", 2, LS_OK, "", "comm."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char keys[LS_CONFIG_TEXT_BYTES] = "";
+        struct ls_error error = {0};
+        int64_t ranks = 0;
+        int status = layout_of_two(cases[i].words, cases[i].slots, 0, keys, &ranks, &error);
+        if (status != cases[i].status || ranks != (status ? 0 : cases[i].slots) ||
+            !strstr(status ? error.text : keys, cases[i].set) ||
+            (!status && strstr(keys, cases[i].left)))
+            fail_msg("%s on %d: %d, %ld ranks, %s%s", cases[i].words, cases[i].slots, status,
+                     (long)ranks, keys, error.text);
+    }
 }
 
 SUITE_MAIN(NULL, NULL)
