@@ -356,7 +356,7 @@ struct ls_checkpoint_best {
 /* *found is false if the run has no such file, or its checkpoint is gone. */
 int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,
                             struct ls_error *error);
-/* Written aside and renamed. The checkpoint is there already. */
+/* Written aside and renamed; removed, if best->step is -1. The checkpoint is there already. */
 int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
                              struct ls_error *error);
 /* Removes all but the newest keep checkpoints of a run and the best one, and what interrupted

@@ -4,8 +4,10 @@
 
 #include <lockstep/base/json.h>
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_error *error)
 {
@@ -74,6 +76,10 @@ int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoi
 {
     char path[PATH_MAX], text[160];
     int status = best_path(path, run_directory, error);
+    if (!status && best->step < 0)
+        return unlink(path) && errno != ENOENT
+                   ? ls_error_errno(error, errno, "%s: cannot remove", path)
+                   : LS_OK;
     int bytes = snprintf(text, sizeof text,
                          "{\"step\": %lld, \"validation_loss\": %.17g, \"sequences\": %lld}\n",
                          (long long)best->step, best->loss, (long long)best->sequences);

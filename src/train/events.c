@@ -167,6 +167,11 @@ int events_saved(struct events *events, int64_t step, double save_s, bool beside
     return ls_jsonl_end(m, error);
 }
 
+int events_changed(struct events *events, int64_t step, struct ls_error *error)
+{
+    return ls_jsonl_end(event_begin_of(events, step, "changed"), error);
+}
+
 int events_copied(struct events *events, const char *where, const struct copy_outcome *outcome,
                   struct ls_error *error)
 {

@@ -53,6 +53,8 @@ struct copy_outcome {
 /* "copy". A copy that failed is a warning too. */
 int events_copied(struct events *events, const char *where, const struct copy_outcome *outcome,
                   struct ls_error *error);
+/* "changed": a checkpoint of that step is about to be replaced by one of another state. */
+int events_changed(struct events *events, int64_t step, struct ls_error *error);
 /* "replay": the step was computed twice, with one result; what that took beside the step. */
 int events_replayed(struct events *events, double replay_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */

@@ -20,7 +20,18 @@ bool best_records_take(struct best_records *records, const struct ls_checkpoint_
     bool first = best->step < 0 || best->sequences != now->sequences;
     if (!isfinite(now->loss) || (!first && now->loss >= best->loss))
         return false;
+    records->before = records->best;
     records->best = *now;
+    return true;
+}
+
+bool best_records_drop(struct best_records *records, const char *out, int64_t step)
+{
+    const struct ls_checkpoint_best none = {.step = -1}, before = records->before;
+    if (step < 0 || records->best.step != step)
+        return false;
+    records->best = before.step >= 0 && ls_checkpoint_there(out, before.step) ? before : none;
+    records->before = none;
     return true;
 }
 
@@ -31,6 +42,9 @@ static void best_see(struct best_records *records, const char *out, const struct
     if (!ls_record_number(record, "step", &step))
         return;
     records->recorded = (int64_t)step;
+    const char *event = ls_record_text(record, "event");
+    if (event && !strcmp(event, "changed"))
+        best_records_drop(records, out, (int64_t)step);
     if (!ls_record_number(record, "validation_loss", &loss) ||
         !ls_record_number(record, "sequences", &sequences))
         return;

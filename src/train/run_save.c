@@ -58,6 +58,23 @@ bool run_stands(const struct ls_running *run)
     return run_begins(run) || (saved && !run->unsaved);
 }
 
+/* Collective. The checkpoint of the step is about to have a state that was not evaluated: it is not
+ * the best from here on, wherever the run is killed. */
+static int best_drop(struct ls_running *run, struct ls_error *error)
+{
+    int64_t step = ls_trainer_steps(run->trainer);
+    int local = LS_OK;
+    if (!run->unsaved || run->trainer->state->saved_step != step)
+        return LS_OK;
+    if (run->writer) {
+        local = records_judge(&run->records, events_changed(&run->events, step, error), error);
+        if (best_records_drop(&run->best, run->config->train.out, step) && !local &&
+            run->config->train.keep_best)
+            local = run_best_write(run, error);
+    }
+    return ls_comm_agree(run->world, local, error);
+}
+
 /* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
 static int save_here(struct ls_running *run, bool *moved, struct ls_error *error)
 {
@@ -147,6 +164,8 @@ int run_save(struct ls_running *run, bool last, struct ls_error *error)
     bool moved;
     run_trace_begin(&run->trace, "save");
     int status = stored(run, true, error); /* two at once there are not */
+    if (!status)
+        status = best_drop(run, error);
     if (status)
         return status;
     status = save_here(run, &moved, &why);

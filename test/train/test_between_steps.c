@@ -173,6 +173,37 @@ CASE(test_the_end_after_a_signal_saves_the_new_state)
     expect_new_state(&job);
 }
 
+/* A checkpoint whose state was not evaluated is not the best, also for a run that goes on from it;
+ * the one before is, where it is there. */
+CASE(test_what_was_changed_is_not_the_best)
+{
+    struct ls_error error;
+    char words[PATH_MAX];
+    snprintf(words, sizeof words,
+             "train.save_every=1 train.keep_best=true eval.every=2 eval.samples=2 "
+             "data.valid=u16:%s/valid.bin",
+             (char *)*state);
+    struct job job = job_of(state, words);
+    struct ls_checkpoint_best best;
+    const char *out = job.config.train.out;
+    bool found;
+    job.saves = job.closes = true;
+    assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
+    assert_ok(ls_checkpoint_best_read(out, &best, &found, &error), error);
+    assert_false(found);
+    expect_new_state(&job);
+    assert_ok(ls_checkpoint_best_read(out, &best, &found, &error), error);
+    assert_false(found);
+    for (int before = 1; before <= STEPS; before += STEPS - 1) { /* the last one is not there */
+        const struct ls_checkpoint_best first = {before, 3, 2}, second = {STEP, 2, 2};
+        struct best_records records = BEST_RECORDS_NONE;
+        assert_true(best_records_take(&records, &first) && best_records_take(&records, &second));
+        assert_false(best_records_drop(&records, out, before));
+        assert_true(best_records_drop(&records, out, STEP));
+        assert_int_equal(records.best.step, before == 1 ? 1 : -1);
+    }
+}
+
 static int refused_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
