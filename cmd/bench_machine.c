@@ -20,7 +20,7 @@ struct bench {
     int64_t threads[16];
     int thread_counts;
     bool widened; /* from what the launcher bound this process to */
-    cpu_set_t bound;
+    struct ls_core_set bound;
     struct ls_measured_hosts hosts;
     struct ls_atomic_file out; /* of --out, open from the start */
     double begin_s, seconds;
@@ -194,14 +194,12 @@ static int measure_host(struct bench *bench, struct ls_error *error)
 
 /* Launchers bind a process to some cores of its host: a host is measured on all that it may have,
  * but for --bound. True: before has what it was bound to. */
-static bool bound_widen(cpu_set_t *before)
+static bool bound_widen(struct ls_core_set *before)
 {
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        CPU_SET(cpu, &all);
-    return ls_mpi_launched() && sched_getaffinity(0, sizeof *before, before) == 0 &&
-           sched_setaffinity(0, sizeof all, &all) == 0;
+    struct ls_core_set all;
+    memset(&all, 0xff, sizeof all);
+    return ls_mpi_launched() && ls_device_core_set(before) &&
+           sched_setaffinity(0, sizeof all, (const cpu_set_t *)&all) == 0;
 }
 
 /* One rank of each host measures it while the others wait; then all meet. */
@@ -214,7 +212,7 @@ static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_err
     bench->host_count = ls_comm_size(world) / ls_comm_machine_ranks(world);
     int status = first == rank ? measure_host(bench, error) : LS_OK;
     if (bench->widened) /* collectives as runs have them */
-        sched_setaffinity(0, sizeof bench->bound, &bench->bound);
+        sched_setaffinity(0, sizeof bench->bound, (const cpu_set_t *)&bench->bound);
     status = ls_comm_agree(world, status, error);
     if (!status && ls_comm_size(world) > 1)
         tell(bench, "collectives of processes, and links between hosts");

@@ -15,7 +15,18 @@ LS_C_BEGIN
 
 /* ---- cores ---------------------------------------------------------------------------------- */
 
-/* Cores that this process may run on (its affinity mask), at least 1. */
+/* Cores by their numbers on the machine: core i is bit i % 64 of bits[i / 64], as the system has
+ * it. Linux runs on at most 8,192. */
+enum { LS_CORES_MAX = 1 << 14 };
+struct ls_core_set {
+    uint64_t bits[LS_CORES_MAX / 64];
+};
+/* Those that this process may run on (its affinity mask). False, and none, if the system does not
+ * tell. */
+bool ls_device_core_set(struct ls_core_set *set);
+/* How many it has; those of the machine if it has none. */
+int ls_device_cores_of(const struct ls_core_set *set);
+/* Cores that this process may run on, at least 1. */
 int ls_device_cores(void);
 /* True if a launcher or taskset left this process fewer cores than the machine has: then they
  * are its own, otherwise it shares them with the machine's other processes. */

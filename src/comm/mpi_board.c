@@ -5,8 +5,8 @@
 #include "comm/mpi.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/device.h>
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -112,12 +112,10 @@ static void machines_meet(struct flight_board *board, int rank)
 /* How many cores the processes of this machine may use together. */
 static int cores_of(MPI_Comm machine)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        CPU_ZERO(&set);
+    struct ls_core_set set;
+    ls_device_core_set(&set);
     MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
-    int allowed = CPU_COUNT(&set), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return allowed > 0 && allowed < online ? allowed : online; /* 0: too many for a set */
+    return ls_device_cores_of(&set);
 }
 
 int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)

@@ -6,12 +6,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A machine may have more cores than a set has bits. */
+/* A cpu_set_t has 1,024 bits: the call fails on a machine of more cores. */
+bool ls_device_core_set(struct ls_core_set *set)
+{
+    *set = (struct ls_core_set){0};
+    return sched_getaffinity(0, sizeof *set, (cpu_set_t *)set) == 0;
+}
+
+int ls_device_cores_of(const struct ls_core_set *set)
+{
+    int cores = CPU_COUNT_S(sizeof *set, (const cpu_set_t *)set);
+    return cores > 0 ? cores : ls_device_cores_online();
+}
+
 int ls_device_cores(void)
 {
-    cpu_set_t set;
-    bool told = sched_getaffinity(0, sizeof set, &set) == 0;
-    return told ? CPU_COUNT(&set) : ls_device_cores_online();
+    struct ls_core_set set;
+    ls_device_core_set(&set);
+    return ls_device_cores_of(&set);
 }
 
 int ls_device_cores_online(void)
