@@ -57,6 +57,16 @@ static void events_thin(struct report_list *list)
 
 /* ---- points ---------------------------------------------------------------------------------- */
 
+/* A value that is not finite counts as the mean before it: a loss that overflows, or a source of
+ * which a batch has nothing, makes no gap of its neighbours. */
+static void mean_add(double *mean, double value, double share)
+{
+    if (!isfinite(*mean))
+        *mean = value;
+    else if (isfinite(value))
+        *mean += (value - *mean) * share;
+}
+
 static void point_merge(struct report_point *to, const struct report_point *from)
 {
     double *a[] = {&to->loss,   &to->grad_norm,    &to->lr,
@@ -65,14 +75,11 @@ static void point_merge(struct report_point *to, const struct report_point *from
                          &from->step_s, &from->tokens_per_s, &from->peak_share};
     double all = (double)(to->count + from->count), share = (double)from->count / all;
     for (size_t i = 0; i < sizeof a / sizeof a[0]; i++)
-        *a[i] += (*b[i] - *a[i]) * share;
+        mean_add(a[i], *b[i], share);
     for (int i = 0; i < PART_STEP; i++)
-        to->part[i] += (from->part[i] - to->part[i]) * share;
-    for (int i = 0; i < REPORT_SOURCES; i++) /* a batch may have nothing of a source */
-        to->source[i] = isnan(to->source[i]) ? from->source[i]
-                        : isnan(from->source[i])
-                            ? to->source[i]
-                            : to->source[i] + (from->source[i] - to->source[i]) * share;
+        mean_add(&to->part[i], from->part[i], share);
+    for (int i = 0; i < REPORT_SOURCES; i++)
+        mean_add(&to->source[i], from->source[i], share);
     to->step = from->step;
     to->tokens = from->tokens;
     to->trained_s = from->trained_s;
@@ -360,9 +367,12 @@ static void launch_visit(void *user, const struct ls_record *record)
     }
 }
 
+/* Those without a time are last. */
 static int by_time(const void *a, const void *b)
 {
     const struct report_event *x = a, *y = b;
+    if (isnan(x->time) || isnan(y->time))
+        return !!isnan(x->time) - !!isnan(y->time);
     return (x->time > y->time) - (x->time < y->time);
 }
 

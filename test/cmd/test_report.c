@@ -408,6 +408,22 @@ CASE(test_records_without_a_step)
     free(page);
 }
 
+CASE(test_events_without_a_time_are_last)
+{
+    static const char *const order[] = {"warning: first", "warning: second", "warning: timeless"};
+    expect("mkdir timeless", 0, "");
+    write_text("timeless/metrics.jsonl",
+               "{\"step\": 1, \"event\": \"warning\", \"text\": \"second\", \"time\": 30}\n"
+               "{\"step\": 2, \"event\": \"warning\", \"text\": \"timeless\"}\n"
+               "{\"step\": 3, \"event\": \"warning\", \"text\": \"first\", \"time\": 10}\n");
+    write_text("timeless/events.jsonl", "");
+    char *page = page_of("timeless"), *found = page;
+    for (int i = 0; i < 3; i++)
+        if (!(found = strstr(found, order[i])))
+            fail_msg("\"%s\" is not where it belongs", order[i]);
+    free(page);
+}
+
 /* ---- two runs -------------------------------------------------------------------------------- */
 
 CASE(test_two_runs)
@@ -585,12 +601,13 @@ CASE(test_a_long_run)
     FILE *file = fopen(at("long/metrics.jsonl"), "w");
     for (int i = 1; i <= STEPS; i++)
         fprintf(file,
-                "{\"step\": %d, \"loss\": %g, \"step_s\": 0.5, \"hash\": \"%032d\"}\n"
+                "{\"step\": %d, \"loss\": %s, \"step_s\": 0.5, \"hash\": \"%032d\"}\n"
                 "{\"step\": %d, \"validation_loss\": %g}\n",
                 i,
-                i == STEPS / 2 ? 99.0
-                : i == STEPS   ? 2.5
-                               : 3.0,
+                i == STEPS / 2   ? "99"
+                : i == STEPS - 1 ? "null"
+                : i == STEPS     ? "2.5"
+                                 : "3",
                 i, i, 2 + 1.0 / i);
     fprintf(file, "{\"step\": %d, \"event\": \"warning\", \"text\": \"kept\"}\n", STEPS);
     assert_int_equal(fclose(file), 0);
@@ -604,6 +621,7 @@ CASE(test_a_long_run)
     has(page, "of 200,001 events are shown.");
     has(page, "<td>warning: kept</td>");
     has(page, "<b>2.5000</b>\n<span>training loss at step 200000</span>");
+    has(page, "training: 2.8750 (mean) at step 200000"); /* 3, 3, not finite, 2.5 */
     char words[64];
     snprintf(words, sizeof words, "hash %032d", STEPS);
     has(page, words);
