@@ -94,7 +94,7 @@ struct ls_scored {
 /* Collective over the world, each rank with the same texts. The log-probability of a token is minus
  * its loss in training, bit for bit, whatever the layout, and whichever texts stand beside it; so
  * is its entropy one set of bits. LS_EDATA for a text of more than ls_runner_score_room tokens, or
- * a token that is not in the vocabulary. */
+ * a token that is not in the vocabulary; LS_ECONFIG for a vocabulary of 2^24 tokens or more. */
 int ls_runner_score(struct ls_runner *runner, struct ls_scored *texts, int64_t count,
                     struct ls_error *error);
 /* The same of the distribution at that temperature: logits are divided by it first. */

@@ -157,7 +157,12 @@ static int batch_run(struct scoring *s, int64_t first, int64_t end, struct ls_er
 
 static int texts_check(const struct scoring *s, struct ls_error *error)
 {
+    enum { VOCAB_MOST = (1 << 24) - 1 }; /* the likeliest token's number is a float in the head */
     int64_t room = ls_runner_score_room(s->r), vocabulary = s->r->parts.layout->model.vocab;
+    if (vocabulary > VOCAB_MOST)
+        return ls_error_set(error, LS_ECONFIG,
+                            "model.vocab = %ld: texts are scored with at most %d tokens",
+                            (long)vocabulary, VOCAB_MOST);
     for (int64_t i = 0; i < s->count; i++) {
         const struct ls_scored *text = &s->texts[i];
         if (text->count > room)

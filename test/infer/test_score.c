@@ -6,6 +6,8 @@
 #include "../support/told.h"
 #include "small_runs.h"
 
+#include "infer/infer_private.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,6 +231,20 @@ static int likeliest_body(struct ls_comm *world, void *user, struct ls_error *er
     return status;
 }
 
+/* A vocabulary whose numbers are no floats: nothing is made of the text. */
+static int wide_refused(struct ls_runner *runner, struct ls_scored *text, struct ls_error *error)
+{
+    const struct ls_layout *own = runner->parts.layout;
+    struct ls_layout wide = *own;
+    wide.model.vocab = 1 << 24;
+    runner->parts.layout = &wide;
+    int status = ls_runner_score(runner, text, 1, error);
+    runner->parts.layout = own;
+    if (status == LS_ECONFIG && strstr(error->text, "model.vocab = 16777216: "))
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "a vocabulary of 2^24 tokens is taken");
+}
+
 /* The same text as one, and in windows: those who have enough before them are the same. */
 static int window_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
@@ -280,6 +296,9 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
     if (!status && (ls_runner_score(runner, &outside, 1, error) != LS_EDATA ||
                     !strstr(error->text, "token 257 is not in the model's vocabulary of 257")))
         status = ls_error_set(error, LS_EINVAL, "a token outside of the vocabulary is taken");
+    ids[4] = 0;
+    if (!status)
+        status = wide_refused(runner, &outside, error);
     ls_finished_free(finished);
     return status;
 }
