@@ -55,6 +55,8 @@ static int rank_main(const char *mode)
         where = ls_comm_rank(world) == rank ? place : NOWHERE;
         status = ls_comm_split(world, 0, ls_comm_rank(world), &group, &error);
     }
+    if (!status && place == BEHIND) /* nobody is in MPI's own calls any more */
+        status = ls_barrier(group, &error);
     if (where == BEHIND)
         raise(signal_number);
     if (!status && !ls_barrier(group, &error)) {
