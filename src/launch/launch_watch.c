@@ -35,6 +35,14 @@ static const char *text_of(const struct json_t *object, const char *key)
     return text ? text : "";
 }
 
+/* A whole number from 0; -1: it is none. */
+static int64_t whole_of(const struct json_t *object, const char *key)
+{
+    const struct json_t *field = json_object_get(object, key);
+    const double number = json_is_number(field) ? json_number_value(field) : -1;
+    return number >= 0 && number < 0x1p53 && number == floor(number) ? (int64_t)number : -1;
+}
+
 /* "drift" or "drift_over": the newest of each kind counts. */
 static void drift_take(struct found *found, const struct json_t *object, bool over)
 {
@@ -63,10 +71,10 @@ static void line_take(struct found *found, const char *line, size_t length)
         return;
     struct json_t *object = ls_json_load(line, length, 0, &where);
     const char *name = text_of(object, "event");
-    int64_t step = (int64_t)json_number_value(json_object_get(object, "step"));
+    const int64_t step = whole_of(object, "step");
     if (evaluation) {
         found->eval_s = fmax(found->eval_s, json_number_value(json_object_get(object, "eval_s")));
-    } else if (!*name && !found->stepped) {
+    } else if (!*name && !found->stepped && step >= 0) {
         found->step = step;
         found->step_s = json_number_value(json_object_get(object, "step_s"));
         found->stepped = true;
@@ -81,7 +89,7 @@ static void line_take(struct found *found, const char *line, size_t length)
         snprintf(found->mark, sizeof found->mark, "%.*s", (int)length, line);
         int64_t rescued = json_integer_value(json_object_get(object, "rescued"));
         found->from = ls_max(step, rescued);
-        found->ranks = (int64_t)json_number_value(json_object_get(object, "ranks"));
+        found->ranks = ls_max(whole_of(object, "ranks"), 0);
         found->peak_flops = json_number_value(json_object_get(object, "peak_flops"));
         found->began = true;
     }

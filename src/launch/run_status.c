@@ -39,11 +39,10 @@ static void text_take(const struct ls_record *record, const char *key, char *tex
     snprintf(text, bytes, "%.*s", (int)used, from);
 }
 
-/* A count, or a step; 0: there is none. */
+/* A count; 0: there is none. */
 static int64_t whole(const struct ls_record *record, const char *key)
 {
-    double number = ls_record_value(record, key);
-    return number >= 0 && number < 0x1p53 ? (int64_t)number : 0;
+    return ls_max(ls_record_whole(record, key, 0), 0);
 }
 
 static void heard(struct ls_run_status *s, const struct ls_record *record)
@@ -58,6 +57,7 @@ static void metric_visit(void *user, const struct ls_record *record)
     struct reading *reading = user;
     struct ls_run_status *s = reading->status;
     const char *event = ls_record_text(record, "event");
+    const int64_t step = ls_record_whole(record, "step", -1);
     heard(s, record);
     if (event && (!strcmp(event, "start") || !strcmp(event, "resume"))) {
         text_take(record, "layout", s->layout, sizeof s->layout);
@@ -67,8 +67,8 @@ static void metric_visit(void *user, const struct ls_record *record)
     } else if (event && !strcmp(event, "end")) {
         text_take(record, "how", reading->end, sizeof reading->end);
         text_take(record, "text", s->text, sizeof s->text);
-    } else if (!event && ls_record_text(record, "loss_bits")) {
-        s->step = whole(record, "step");
+    } else if (!event && step >= 0 && ls_record_text(record, "loss_bits")) {
+        s->step = step;
         ls_record_number(record, "loss", &s->loss);
         ls_record_number(record, "time", &s->step_time);
     }

@@ -44,6 +44,20 @@ CASE_WITH(test_a_rank_that_gets_slower, scratch_setup, scratch_teardown)
     assert_true(watch.slow_above == 1 && watch.slow_s == LONG_AGO);
 }
 
+/* Steps are whole numbers: other records are of none. */
+CASE_WITH(test_a_step_that_is_none, scratch_setup, scratch_teardown)
+{
+    struct launch_watch watch;
+    launch_watch_open(&watch, *state, 0.5);
+    launch_watch_begin(&watch);
+    records_write(*state, "{\"step\": 3, \"loss_bits\": \"40000000\", \"step_s\": 2}\n"
+                          "{\"step\": 20.5, \"loss_bits\": \"40000000\", \"step_s\": 1}\n"
+                          "{\"step\": 1e300, \"loss_bits\": \"40000000\", \"step_s\": 1}\n");
+    assert_true(launch_watch_look(&watch));
+    assert_int_equal(watch.step, 3);
+    assert_true(watch.step_s == 2);
+}
+
 /* The launch of a job in two stages, and its records, of which nobody is told. */
 struct job {
     struct ls_config config;

@@ -82,7 +82,8 @@ CASE_WITH(test_a_start_since_a_launcher_gave_up, setup, scratch_teardown)
 CASE_WITH(test_records_without_numbers, setup, scratch_teardown)
 {
     records_write("metrics.jsonl", "{\"time\": 1, \"event\": \"start\", \"ranks\": null}\n"
-                                   "{\"time\": 2, \"step\": 1e300, \"loss_bits\": \"40000000\"}\n");
+                                   "{\"time\": 2, \"step\": 1e300, \"loss_bits\": \"40000000\"}\n"
+                                   "{\"time\": 2, \"step\": 2.5, \"loss_bits\": \"40000000\"}\n");
     records_write(
         "events.jsonl",
         "{\"time\": 3, \"event\": \"going_on\", \"again\": \"all\", \"seconds\": null}\n");
