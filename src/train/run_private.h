@@ -52,7 +52,7 @@ struct ls_running {
     int64_t first_step; /* that it goes on from */
     bool stop;          /* a signal asked for the end, or train.out was moved */
     bool writer;        /* rank 0 */
-    bool beside; /* files may be written while steps go on: nobody changes the state in between */
+    bool beside; /* files may be written while steps go on: no caller changes what they get */
     bool moved;  /* train.out was, while the run wrote to it */
 };
 
