@@ -286,6 +286,7 @@ static int step(struct ls_running *run, const struct ls_given_batch *batch,
     int status = step_compute(run, batch, report, error);
     if (status)
         return status;
+    run->unsaved = false;
     due_add(run, report->step);
     if (!ls_trainer_meets(run->trainer)) /* nothing can be seen but its losses */
         return run->writer ? step_between(run, report, error) : LS_OK;

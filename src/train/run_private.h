@@ -38,7 +38,7 @@ struct ls_running {
     struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
     int64_t hashed_step;
     int64_t changes; /* the trainer's, as this run last looked */
-    bool unsaved;    /* they made another state of one that a checkpoint has */
+    bool unsaved;    /* there were some since the last step, and no checkpoint has them */
     double replay_s; /* that the step's replay took, 0: there was none */
     struct ls_run_token token;
     char snapshots_folder[PATH_MAX];

@@ -2,6 +2,7 @@
 #include "train/run_private.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 int run_out_follow(struct ls_running *run, struct ls_error *error)
 {
@@ -58,18 +59,51 @@ bool run_stands(const struct ls_running *run)
     return run_begins(run) || (saved && !run->unsaved);
 }
 
+/* What is the best, and the folder of its checkpoint, before that may have another state. */
+struct stood {
+    struct best_records best;
+    ino_t folder; /* 0: there is none */
+};
+
+static ino_t folder_of(const struct ls_running *run, const struct ls_checkpoint_best *best)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    bool there = best->step >= 0 &&
+                 !ls_checkpoint_path(path, run->config->train.out, best->step, NULL) &&
+                 !stat(path, &about);
+    return there ? about.st_ino : 0;
+}
+
 /* Collective. The checkpoint of the step is about to have a state that was not evaluated: it is not
  * the best from here on, wherever the run is killed. */
-static int best_drop(struct ls_running *run, struct ls_error *error)
+static int best_drop(struct ls_running *run, struct stood *stood, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
     int local = LS_OK;
+    *stood = (struct stood){run->best, folder_of(run, &run->best.best)};
     if (!run->unsaved || run->trainer->state->saved_step != step)
         return LS_OK;
     if (run->writer) {
         local = records_judge(&run->records, events_changed(&run->events, step, error), error);
         if (best_records_drop(&run->best, run->config->train.out, step) && !local &&
             run->config->train.keep_best)
+            local = run_best_write(run, error);
+    }
+    return ls_comm_agree(run->world, local, error);
+}
+
+/* Collective. The system refused to save: what was dropped is the best again, unless its checkpoint
+ * has gone. */
+static int best_restore(struct ls_running *run, const struct stood *stood, struct ls_error *error)
+{
+    const struct ls_checkpoint_best *best = &stood->best.best;
+    int local = LS_OK;
+    if (run->writer && run->best.best.step != best->step && stood->folder &&
+        folder_of(run, best) == stood->folder) {
+        run->best = stood->best;
+        local = records_judge(&run->records, events_kept(&run->events, best, error), error);
+        if (!local && run->config->train.keep_best)
             local = run_best_write(run, error);
     }
     return ls_comm_agree(run->world, local, error);
@@ -111,13 +145,14 @@ int run_copies_tell(struct ls_running *run, struct ls_error *error)
     return status;
 }
 
-/* Collective. A checkpoint of that step stands. */
+/* Collective. A checkpoint of that step stands. beside: from a snapshot, which is older than what
+ * was changed since. */
 static int saved(struct ls_running *run, int64_t step, double save_s, bool beside,
                  struct ls_error *error)
 {
     int local = LS_OK;
     snapshots_outdated(&run->snapshots);
-    run->unsaved = run->unsaved && step != ls_trainer_steps(run->trainer);
+    run->unsaved = run->unsaved && beside;
     if (run->writer) {
         local = records_judge(&run->records,
                               events_saved(&run->events, step, save_s, beside, error), error);
@@ -161,11 +196,12 @@ int run_save(struct ls_running *run, bool last, struct ls_error *error)
     double start_s = ls_now_s();
     struct ls_error why = {0};
     int64_t step = ls_trainer_steps(run->trainer);
+    struct stood stood;
     bool moved;
     run_trace_begin(&run->trace, "save");
     int status = stored(run, true, error); /* two at once there are not */
     if (!status)
-        status = best_drop(run, error);
+        status = best_drop(run, &stood, error);
     if (status)
         return status;
     status = save_here(run, &moved, &why);
@@ -174,6 +210,9 @@ int run_save(struct ls_running *run, bool last, struct ls_error *error)
     run_trace_end(&run->trace);
     if (!status)
         return saved(run, step, ls_now_s() - start_s, false, error);
+    int kept = sink_refused(status) ? best_restore(run, &stood, error) : LS_OK;
+    if (kept)
+        return kept;
     status = save_failed(run, step, last, status, &why);
     if (status && error)
         *error = why;

@@ -14,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEP = 2, STEPS = 3 };
+#define DILOCO "async.mode=diloco async.workers=2 async.sync_every=1 "
 
 static bool stops; /* a signal ends the wait for samples */
 
@@ -25,6 +27,15 @@ int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, cons
 {
     return stops ? ls_error_set(error, LS_ESTOPPED, "a signal came")
                  : __real_ls_loader_take(loader, inputs, targets, wait_s, error);
+}
+
+static bool full; /* the disk */
+
+WRAPPED(trainer_save);
+int __wrap_trainer_save(struct ls_trainer *t, const struct ls_digest *hash, struct ls_error *error)
+{
+    return full ? ls_error_set(error, LS_ENOSPC, "the disk is full")
+                : __real_trainer_save(t, hash, error);
 }
 
 /* The first element of each parameter, wherever this rank has it. */
@@ -44,7 +55,7 @@ static int change(struct ls_trainer *t, bool tells, struct ls_error *error)
 /* A run that is changed behind its step STEP, and then saved, closed, or goes on. */
 struct job {
     struct ls_config config;
-    bool saves, closes, dies, silent;
+    bool saves, closes, dies, silent, fills;
     volatile int stops; /* a signal ends the run with its first step */
     char before[33], after[33], resumed[33];
     bool stood; /* a checkpoint or snapshot of the step, when that returned */
@@ -91,8 +102,10 @@ static int changed_body(struct ls_comm *world, void *user, struct ls_error *erro
         status = change(t, !job->silent, error);
     if (!status)
         status = hash_take(t, job->after, error);
+    full = job->fills;
     if (!status && job->saves)
         status = ls_run_save(run, error);
+    full = false;
     while (!status && !job->closes && !ls_run_ended(run))
         status = ls_run_step(run, NULL, &report, error);
     /* Nothing follows: as where a run is killed. */
@@ -173,27 +186,66 @@ CASE(test_the_end_after_a_signal_saves_the_new_state)
     expect_new_state(&job);
 }
 
-/* A checkpoint whose state was not evaluated is not the best, also for a run that goes on from it;
- * the one before is, where it is there. */
+/* The step STEP is evaluated, and is the best one. */
+static struct job best_job(void **state, const char *words)
+{
+    char all[PATH_MAX];
+    snprintf(all, sizeof all,
+             "train.keep_best=true eval.every=2 eval.samples=2 data.valid=u16:%s/valid.bin %s",
+             (char *)*state, words);
+    struct job job = job_of(state, all);
+    job.saves = job.closes = true;
+    return job;
+}
+
+/* -1: there is none. */
+static int64_t best_of(const struct job *job)
+{
+    struct ls_error error = {0};
+    struct ls_checkpoint_best best;
+    bool found;
+    assert_ok(ls_checkpoint_best_read(job->config.train.out, &best, &found, &error), error);
+    return found ? best.step : -1;
+}
+
+/* A checkpoint whose state was not evaluated is not the best, also for a run that goes on from it,
+ * and where the one that was is still being stored as the state is changed. */
 CASE(test_what_was_changed_is_not_the_best)
 {
+    static const char *const words[] = {"train.save_every=1",
+                                        DILOCO "snapshot.every=1 train.save_every=2"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct ls_error error;
+        struct job job = best_job(state, words[i]);
+        assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
+        assert_int_equal(best_of(&job), -1);
+        expect_new_state(&job);
+        assert_int_equal(best_of(&job), -1);
+    }
+}
+
+/* Where the new state cannot be saved, the checkpoint is still of the one that was evaluated: that
+ * is the best, also by the records. */
+CASE(test_what_cannot_be_replaced_is_still_the_best)
+{
     struct ls_error error;
-    char words[PATH_MAX];
-    snprintf(words, sizeof words,
-             "train.save_every=1 train.keep_best=true eval.every=2 eval.samples=2 "
-             "data.valid=u16:%s/valid.bin",
-             (char *)*state);
-    struct job job = job_of(state, words);
-    struct ls_checkpoint_best best;
+    struct job job = best_job(state, "train.save_every=1");
+    job.fills = true;
+    assert_int_equal(job_run(&job, changed_body, &error), LS_ENOSPC);
+    assert_int_equal(best_of(&job), STEP);
+    assert_int_equal(unlink(scratch_path(job.config.train.out, "checkpoints/best")), 0);
+    assert_ok(job_run(&job, resumed_body, &error), error);
+    assert_string_equal(job.resumed, job.before);
+    assert_int_equal(best_of(&job), STEP);
+}
+
+/* Of two that were the best one after the other, the first one is again, where it is there. */
+CASE(test_the_best_before_is_the_best_again)
+{
+    struct ls_error error;
+    struct job job = best_job(state, "train.save_every=1");
     const char *out = job.config.train.out;
-    bool found;
-    job.saves = job.closes = true;
     assert_int_equal(job_run(&job, changed_body, &error), LS_ENUMERIC);
-    assert_ok(ls_checkpoint_best_read(out, &best, &found, &error), error);
-    assert_false(found);
-    expect_new_state(&job);
-    assert_ok(ls_checkpoint_best_read(out, &best, &found, &error), error);
-    assert_false(found);
     for (int before = 1; before <= STEPS; before += STEPS - 1) { /* the last one is not there */
         const struct ls_checkpoint_best first = {before, 3, 2}, second = {STEP, 2, 2};
         struct best_records records = BEST_RECORDS_NONE;
@@ -246,7 +298,6 @@ CASE(test_what_is_due_stands_before)
 
 /* A run that goes on from a snapshot and ends before its first step, by itself or by a signal: what
  * the snapshot had is not lost. Workers, which cannot save, leave the snapshot. */
-#define DILOCO "async.mode=diloco async.workers=2 async.sync_every=1 "
 CASE(test_what_came_of_a_snapshot_is_kept)
 {
     static const struct {
