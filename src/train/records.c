@@ -38,17 +38,18 @@ bool best_records_drop(struct best_records *records, const char *out, int64_t st
 /* Takes the next record of a run's. out: where its checkpoints are. */
 static void best_see(struct best_records *records, const char *out, const struct ls_record *record)
 {
-    double step, loss, sequences;
-    if (!ls_record_number(record, "step", &step))
+    const int64_t step = ls_record_whole(record, "step", -1);
+    const int64_t sequences = ls_record_whole(record, "sequences", -1);
+    double loss;
+    if (step < 0)
         return;
-    records->recorded = (int64_t)step;
+    records->recorded = step;
     const char *event = ls_record_text(record, "event");
     if (event && !strcmp(event, "changed"))
-        best_records_drop(records, out, (int64_t)step);
-    if (!ls_record_number(record, "validation_loss", &loss) ||
-        !ls_record_number(record, "sequences", &sequences))
+        best_records_drop(records, out, step);
+    if (!ls_record_number(record, "validation_loss", &loss) || sequences < 0)
         return;
-    const struct ls_checkpoint_best now = {(int64_t)step, loss, (int64_t)sequences};
+    const struct ls_checkpoint_best now = {step, loss, sequences};
     records->last = now.step;
     if (ls_checkpoint_there(out, now.step))
         best_records_take(records, &now);
