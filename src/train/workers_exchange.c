@@ -310,6 +310,10 @@ int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
                                     w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
                                     &w->exchange.request, LS_HERE, &why);
     begun = lost_take(t, begun, &why);
+    if (begun) { /* nothing came, and nobody can be met after LS_ECOMM */
+        w->exchange.stage = EXCHANGE_DONE;
+        w->exchange.lost = begun == LS_ECOMM;
+    }
     return status || !begun ? status : ls_error_copy(error, begun, &why);
 }
 

@@ -11,7 +11,7 @@ struct exchange_run {
     struct ls_request request;
     int64_t piece; /* elements of a group's share */
     double wait_s; /* that this rank waited for others */
-    bool lost; /* it cannot end, because a rank has: the steps beside it are done all the same */
+    bool lost; /* it cannot end, as a rank has: the steps beside it are done, and nobody is met */
 };
 
 enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
