@@ -233,6 +233,33 @@ CASE(test_what_was_changed_is_not_the_best)
     }
 }
 
+/* Behind the step before. */
+static int earlier_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_running *run;
+    struct ls_step_report report;
+    int status = ls_run_open(&job->config, world, NULL, NULL, &run, error);
+    for (int i = 0; i < STEP && !status; i++) {
+        if (i == STEP - 1)
+            status = change(ls_run_trainer(run), true, error);
+        if (!status)
+            status = ls_run_step(run, NULL, &report, error);
+    }
+    if (!status)
+        status = ls_run_save(run, error);
+    return ls_run_close(run, status, error);
+}
+
+/* A change that the step was computed with is evaluated with it. */
+CASE(test_what_was_changed_before_is_the_best)
+{
+    struct ls_error error;
+    struct job job = best_job(state, DILOCO "snapshot.every=1 train.save_every=2");
+    assert_ok(job_run(&job, earlier_body, &error), error);
+    assert_int_equal(best_of(&job), STEP);
+}
+
 /* Where the new state cannot be saved, the checkpoint is still of the one that was evaluated: that
  * is the best, also by the records. */
 CASE(test_what_cannot_be_replaced_is_still_the_best)
