@@ -64,11 +64,16 @@ static double accelerators_of(const struct candidate *c)
 
 enum judgement { REFUSED, TOO_LARGE, UNFINISHED, SIMULATED };
 
-/* But something has to be found. */
+/* From the first layout on that was found, or that cannot be simulated: so may be all others. */
+static bool limits_count(const struct searching *s)
+{
+    return s->search->count > 0 || s->beyond.code;
+}
+
 static bool limit_is_reached(const struct searching *s)
 {
     int64_t most = s->options->forecasts;
-    return s->search->count > 0 &&
+    return limits_count(s) &&
            ((most > 0 && s->forecasts >= most) || (s->until_s > 0 && ls_now_s() > s->until_s));
 }
 
@@ -81,7 +86,7 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
                                         .cluster = s->options->cluster,
                                         .tokens = s->options->tokens,
                                         .extend = true,
-                                        .until_s = s->search->count > 0 ? s->until_s : 0,
+                                        .until_s = limits_count(s) ? s->until_s : 0,
                                         .first_misfit = true};
     struct ls_error problem = {0};
     s->forecasts++;
@@ -585,8 +590,11 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
 {
     struct ls_search *search = s->search;
     bool none = search->candidates == 0 || !*search->least_keys;
-    if (none && s->beyond.code)
-        return ls_error_set(error, LS_ELAYOUT, "no layout can be simulated: %s", s->beyond.text);
+    if (s->beyond.code && (none || search->unproven))
+        return ls_error_set(error, LS_ELAYOUT, "no layout %s: %s",
+                            search->unproven ? "was found before the limit of the search"
+                                             : "can be simulated",
+                            s->beyond.text);
     int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
     if (none && !status)
         return admits_none(s, accelerators, error);

@@ -243,6 +243,7 @@ double __wrap_ls_now_s(void)
 }
 
 static int64_t most = INT64_MAX; /* layers times stages of a layout that can be simulated */
+static int too_much;             /* so often there were more */
 
 WRAPPED(ls_record_works);
 int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layout *layout,
@@ -250,8 +251,10 @@ int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layou
                            struct ls_error *error)
 {
     recorded_ranks++;
-    if (layout->model.layers * layout->size[LS_AXIS_PP] > most)
+    if (layout->model.layers * layout->size[LS_AXIS_PP] > most) {
+        too_much++;
         return ls_error_set(error, LS_ENOTSUP, "a rank does too much");
+    }
     return __real_ls_record_works(config, layout, rank, recording, second_at, error);
 }
 
@@ -578,6 +581,37 @@ CASE(test_what_cannot_be_simulated)
     assert_int_equal(some.simulated + some.refused, none.refused);
     ls_search_release(&some);
     ls_search_release(&none);
+    ls_cluster_release(&cluster);
+}
+
+/* Limits hold although nothing is found, by forecasts and by time. */
+CASE(test_limits_where_nothing_can_be_simulated)
+{
+    drawn = 3;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    config.model.layers = 4;
+    for (int by_time = 0; by_time < 2; by_time++) {
+        const struct ls_search_options options = {.config = &config,
+                                                  .cluster = &cluster,
+                                                  .top = 3,
+                                                  .pinned = memory_pinned,
+                                                  .forecasts = by_time ? 0 : 1,
+                                                  .seconds = by_time ? 0.5 : 0};
+        struct ls_error error = {0};
+        struct ls_search search;
+        recorded_ranks = too_much = 0;
+        turned = true;
+        most = 3;
+        assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+        most = INT64_MAX;
+        turned = false;
+        assert_text_contains(error.text, "no layout was found before the limit of the search: a "
+                                         "rank does too much");
+        assert_int_equal(too_much, 1);
+        assert_true(search.unproven > 0);
+        ls_search_release(&search);
+    }
     ls_cluster_release(&cluster);
 }
 
