@@ -8,6 +8,7 @@
 #include "../support/scratch.h"
 
 #include <lockstep/base.h>
+#include <lockstep/device.h>
 
 #include <dirent.h>
 #include <limits.h>
@@ -88,13 +89,12 @@ static bool cable_up(void)
     return true;
 }
 
-/* One of those that this program may use. */
-static int core_of(int host)
+int hosts_core(int host)
 {
-    cpu_set_t may;
-    assert_int_equal(sched_getaffinity(0, sizeof may, &may), 0);
-    int left = host % CPU_COUNT(&may), core = 0;
-    while (!CPU_ISSET(core, &may) || left-- > 0)
+    struct ls_core_set may;
+    assert_true(ls_device_core_set(&may));
+    int left = host % ls_device_cores_of(&may), core = 0;
+    while (!(may.bits[core / 64] >> core % 64 & 1) || left-- > 0)
         core++;
     return core;
 }
@@ -112,7 +112,8 @@ static void agent_write(const char *path)
         "nsenter -t $holder -n ip -o link show cable | grep -Eq 'state (UP|UNKNOWN)' || exit 255\n"
         "taskset -c $core nsenter -t $holder -n -u sh -c \"$*\"\ncode=$?\n"
         "[ ! -p \"$0.silent\" ] || read -r word < \"$0.silent\"\nexit $code\n",
-        hosts_name[0], (long)holders[0], core_of(0), hosts_name[1], (long)holders[1], core_of(1));
+        hosts_name[0], (long)holders[0], hosts_core(0), hosts_name[1], (long)holders[1],
+        hosts_core(1));
     scratch_write(path, text, (size_t)length);
     assert_int_equal(chmod(path, 0755), 0);
 }
@@ -251,8 +252,8 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
              "--mca plm_rsh_agent '%s/agent' --mca oob_tcp_if_include " NETWORK ".0/24 "
              "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
-             directory, core_of(0), (long)holders[0], directory, hosts_name[0], each, hosts_name[1],
-             each, HOSTS * each, command, out);
+             directory, hosts_core(0), (long)holders[0], directory, hosts_name[0], each,
+             hosts_name[1], each, HOSTS * each, command, out);
     return program_start(line, SIGTERM);
 }
 
@@ -269,7 +270,7 @@ static void launch_words(const char *directory, int first, int each, char words[
         "OMP_WAIT_POLICY=passive "
         "ASAN_OPTIONS=detect_leaks=0 LOCKSTEP_PEAK_FLOPS=1e12 OMPI_MCA_plm_rsh_agent='%s/agent' "
         "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK ".0/24",
-        core_of(0), (long)holders[0], directory);
+        hosts_core(0), (long)holders[0], directory);
 }
 
 pid_t hosts_launch(const char *directory, int first, int each, const char *out,

@@ -23,6 +23,9 @@ extern char *hosts_directory;
 int hosts_setup(void **state);
 int hosts_teardown(void **state);
 void hosts_or_skip(void);
+/* The core of a host, of those that this program may use: another one for each host if there are
+ * two. */
+int hosts_core(int host);
 /* Puts the cable in or out. */
 void hosts_link(bool up);
 /* The cable goes out, and then all that runs on that host ends: nobody hears of it. */

@@ -12,7 +12,6 @@
 #include <lockstep/planner/cluster.h>
 
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,16 +21,9 @@ enum { TRIES = 3 };
  * programs take time from both ends. */
 static const double share_least = 0.75, share_most = 1.0;
 
-/* The two cores that are the hosts'; skips where there is but one. */
-static void cores_or_skip(int core[HOSTS])
+static void cores_or_skip(void)
 {
-    cpu_set_t may;
-    int found = 0;
-    assert_int_equal(sched_getaffinity(0, sizeof may, &may), 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && found < HOSTS; cpu++)
-        if (CPU_ISSET(cpu, &may))
-            core[found++] = cpu;
-    if (found == HOSTS)
+    if (hosts_core(0) != hosts_core(1))
         return;
     print_message("SKIPPED: two hosts need two cores\n");
     skip();
@@ -51,8 +43,8 @@ static void shape_or_skip(int mbit_per_s)
 static int run(int each, bool shared, const char *out, const char *set, const char *words)
 {
     char program[PATH_MAX], command[4 * PATH_MAX];
-    int core[HOSTS];
-    cores_or_skip(core);
+    const int core[HOSTS] = {hosts_core(0), hosts_core(1)};
+    cores_or_skip();
     program_path(program, sizeof program);
     snprintf(command, sizeof command,
              "--bind-to none sh -c 'own=%d; other=%d; if test $OMPI_COMM_WORLD_RANK -ge %d; then "
