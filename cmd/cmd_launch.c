@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int asked; /* signals so far, but SIGHUP is only ever the first */
+static volatile int asked; /* signals so far but SIGHUP; -1: that alone */
 
 /* Who signals a process and its group, as GNU timeout does, means one signal. A terminal that is
  * closed may send SIGHUP more than once, and systemd sends SIGTERM beside it. */
@@ -28,7 +28,7 @@ static void on_signal(int signal)
         last = signal;
         then = now;
     }
-    asked = others > 1 ? others : 1;
+    asked = others ? others : -1;
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)

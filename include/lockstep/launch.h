@@ -33,7 +33,7 @@ struct ls_launch {
     int64_t ranks;                  /* on this machine; 0: as many as the layout has */
     const struct ls_log *log;
     /* Signals that asked for the end so far. 1 is handed on: the job saves and ends. 2 ends it at
-     * once. */
+     * once. -1 is handed on too, and does not count: the next signal makes it 1. */
     const volatile int *asked;
 };
 /* Runs the job to its end, or asks it to save and end before launch.deadline_s, or the time of the

@@ -113,7 +113,7 @@ void launch_segments_remove(const char *folder);
 /* Of all starts of a job. */
 struct launch_output {
     int read_fd, write_fd; /* of jobs: their standard output; -1: they have the launcher's own */
-    const volatile int *asked; /* signals so far, and those of the last _pass */
+    const volatile int *asked; /* of struct ls_launch, and what it was at the last _pass */
     int seen;
 };
 void launch_output_open(struct launch_output *output, const volatile int *asked);

@@ -175,30 +175,62 @@ static int slow_open(const char *path)
     return fd;
 }
 
+/* With an mpirun that is this script, and with such a pipe as its output. */
+static pid_t slow_start(const char *out, const char *script, const char *arguments, int *reader)
+{
+    char program[PATH_MAX], line[4 * PATH_MAX], text[1024], path[64];
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n%s", script);
+    script_write("bin/mpirun", text);
+    snprintf(path, sizeof path, "%s.reader", out);
+    *reader = slow_open(scratch_path(folder, path));
+    program_path(program, sizeof program);
+    snprintf(line, sizeof line,
+             "%s exec '%s' launch " LAUNCHED_KEYS "train.out=%s %s > %s 2> %s.log", enter, program,
+             out, arguments, path, out);
+    return program_start(line, SIGKILL);
+}
+
+static void slow_drain(int reader)
+{
+    char text[PIPE_BUF];
+    for (int page = fcntl(reader, F_GETPIPE_SZ) / PIPE_BUF; page > 0; page--)
+        assert_int_equal(read(reader, text, PIPE_BUF), PIPE_BUF); /* the word may be behind */
+}
+
 /* A reader that is slow gets all, and holds up no other launcher of the run. */
 CASE(test_a_reader_of_the_output_that_is_slow)
 {
-    char program[PATH_MAX], line[3 * PATH_MAX], who[256], text[PIPE_BUF];
+    char who[256], text[PIPE_BUF];
+    int reader;
     skip_without_mpi();
-    script_write("bin/mpirun",
-                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-                 "echo the last word\n");
-    int reader = slow_open(scratch_path(folder, "late_reader"));
-    program_path(program, sizeof program);
-    snprintf(line, sizeof line,
-             "%s exec '%s' launch " LAUNCHED_KEYS "train.out=late.run > late_reader 2> late.log",
-             enter, program);
-    pid_t launcher = program_start(line, SIGKILL);
+    pid_t launcher = slow_start("late.run", "echo the last word\n", "", &reader);
     launched_await_event(launcher, folder, "late.run", "done", 1);
     while (ls_lock_look(scratch_path(folder, "late.run/launch"), who, sizeof who) == LS_LOCK_HELD)
-        program_await_job(launcher, scratch_path(folder, "late.log"));
-    program_await_job(launcher, scratch_path(folder, "late.log"));
-    for (int page = fcntl(reader, F_GETPIPE_SZ) / PIPE_BUF; page > 0; page--)
-        assert_int_equal(read(reader, text, PIPE_BUF), PIPE_BUF); /* the word may be behind */
+        program_await_job(launcher, scratch_path(folder, "late.run.log"));
+    program_await_job(launcher, scratch_path(folder, "late.run.log"));
+    slow_drain(reader);
     assert_int_equal(launched_end(launcher), 0);
     ssize_t got = read(reader, text, sizeof text - 1);
     text[ls_max(got, 0)] = '\0';
     assert_string_equal(text, "the last word\n");
+    close(reader);
+}
+
+/* The next signal ends the wait for the reader, whatever the first was: the terminal may be closed
+ * while the job runs. */
+CASE(test_a_reader_that_is_slow_and_a_signal)
+{
+    char text[PIPE_BUF];
+    int reader;
+    skip_without_mpi();
+    void (*before)(int) = signal(SIGHUP, SIG_DFL); /* the tests may run under nohup */
+    pid_t launcher = slow_start("hangs_up", "echo unread\nkill -HUP $PPID\n", "", &reader);
+    signal(SIGHUP, before);
+    launched_await_event(launcher, folder, "hangs_up", "done", 1);
+    assert_int_equal(launched_ask(launcher), 0);
+    slow_drain(reader);
+    assert_int_equal(read(reader, text, sizeof text), -1);
     close(reader);
 }
 
