@@ -174,6 +174,16 @@ static bool asked(struct launcher *l)
     return l->due = true;
 }
 
+/* Between starts, unless the end is asked for meanwhile. */
+static void pause_for(struct launcher *l, double seconds)
+{
+    double until_s = ls_now_s() + seconds;
+    while (ls_now_s() < until_s && !asked(l)) {
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+        launch_output_pass(&l->output);
+    }
+}
+
 /* ---- one start of the job -------------------------------------------------------------------- */
 
 static void none_answers(const struct launcher *l)
@@ -193,7 +203,7 @@ static void hosts_await(struct launcher *l, bool *over)
     if (launch_hosts_slots(&l->hosts, false) == 0 && !asked(l))
         none_answers(l);
     while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !asked(l)) {
-        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+        pause_for(l, 1e-3 * WAIT_MS);
         launch_prom_write(&l->prom, false);
         if (launch_hosts_look(&l->hosts, l->changed))
             event_hosts(l);
@@ -505,14 +515,6 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
                                                       : "the newest checkpoint");
 }
 
-/* Unless the end is asked for meanwhile. */
-static void pause_for(struct launcher *l, double seconds)
-{
-    double until_s = ls_now_s() + seconds;
-    while (ls_now_s() < until_s && !asked(l))
-        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
-}
-
 /* Ranks of an earlier start, on a host that is cut off, hold the run until they give up themselves.
  * Waits a while; false: they should have by now. */
 static bool busy_await(struct launcher *l)
@@ -675,7 +677,8 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
         if (!over && !l->watch.started && l->failures > 1) /* what makes starts fail may pass */
             pause_for(l, l->config->launch.pause_s);
     }
-    if (!l->ended) { /* while it waited, or before the job had ended well */
+    if (!l->ended) {                    /* while it waited, or before the job had ended well */
+        launch_output_pass(&l->output); /* this signal does not end the wait for a slow reader */
         event(l, "stopped");
         event_end(l);
     }

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -186,8 +187,9 @@ static pid_t slow_start(const char *out, const char *script, const char *argumen
     *reader = slow_open(scratch_path(folder, path));
     program_path(program, sizeof program);
     snprintf(line, sizeof line,
-             "%s exec '%s' launch " LAUNCHED_KEYS "train.out=%s %s > %s 2> %s.log", enter, program,
-             out, arguments, path, out);
+             "%s OMPI_MCA_plm_rsh_agent=./slow_agent exec '%s' launch " LAUNCHED_KEYS
+             "train.out=%s %s > %s 2> %s.log",
+             enter, program, out, arguments, path, out);
     return program_start(line, SIGKILL);
 }
 
@@ -232,6 +234,38 @@ CASE(test_a_reader_that_is_slow_and_a_signal)
     slow_drain(reader);
     assert_int_equal(read(reader, text, sizeof text), -1);
     close(reader);
+}
+
+/* The launcher hands on while it waits, for the next start or for a host: of two pages the first.
+ * The signal that ends that does not end the wait for the reader. */
+CASE(test_a_reader_that_is_slow_between_starts)
+{
+    static const char *const waits[] = {"launch.pause_s=600", "--hosts slow_host"};
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "slow_host"), "a slots=2\n", 10);
+    script_write("slow_agent", "#!/bin/sh\n! [ -e printed ]\n");
+    for (int i = 0; i < 2; i++) {
+        char page[PIPE_BUF], out[] = "between0", log[] = "between0.log";
+        int reader;
+        out[7] = log[7] = (char)('0' + i);
+        unlink(scratch_path(folder, "printed"));
+        pid_t launcher = slow_start(out,
+                                    "if ! [ -e printed ]; then\n    printf %4096s 1\n"
+                                    "    printf %4096s 2\nfi\n: > printed\nexit 1\n",
+                                    waits[i], &reader);
+        launched_await_event(launcher, folder, out, i ? "host_lost" : "failed", i ? 1 : 2);
+        slow_drain(reader);
+        for (int there = 0; !ioctl(reader, FIONREAD, &there) && !there;)
+            program_await_job(launcher, scratch_path(folder, log));
+        assert_int_equal(kill(launcher, SIGTERM), 0);
+        launched_await_event(launcher, folder, out, "stopped", 1);
+        assert_int_equal(read(reader, page, sizeof page), sizeof page);
+        assert_int_equal(page[PIPE_BUF - 1], '1');
+        assert_int_equal(launched_end(launcher), ls_exit_code(LS_ESTOPPED));
+        assert_int_equal(read(reader, page, sizeof page), sizeof page);
+        assert_int_equal(page[PIPE_BUF - 1], '2');
+        close(reader);
+    }
 }
 
 /* An mpirun that has told of a rank's end, and does not end itself, is ended. */
