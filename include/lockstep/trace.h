@@ -75,6 +75,8 @@ const char *ls_record_string(const struct ls_record *record, const char *key);
 /* Now, as records have times: seconds since 1970. */
 double ls_record_time_s(void);
 typedef void ls_record_visitor(void *user, const struct ls_record *record);
+/* Calls visit for one line, if it is a record. */
+void ls_record_show(const char *line, size_t bytes, ls_record_visitor *visit, void *user);
 /* Calls visit for each record of path, in the file's order. *torn: the last line is not whole and
  * was left out. LS_EDATA names the line that is no JSON object, after those before it. */
 int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *torn,

@@ -273,6 +273,10 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
         reading->no_memory |= !report_meeting_read(run, record);
     } else if (!strcmp(name, "replay")) {
         event_add(reading, record, EVENT_HASH, "computed twice, by other ranks: equal");
+    } else if (!strcmp(name, "changed")) {
+        event_add(reading, record, EVENT_SAVE, "its checkpoint made way for one of another state");
+    } else if (!strcmp(name, "kept")) {
+        event_add(reading, record, EVENT_SAVE, "its checkpoint is still the best");
     } else if (!strcmp(name, "signal")) {
         event_add(reading, record, EVENT_SIGNAL, "a signal asked for the end");
     } else if (!strcmp(name, "end")) {

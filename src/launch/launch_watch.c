@@ -1,12 +1,10 @@
 /* What a run records while the job goes on: metrics.jsonl, from its end. */
 #include "launch/launch_private.h"
 
-#include <lockstep/base/json.h>
 #include <lockstep/base/median.h>
 #include <lockstep/train/drift.h>
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +20,7 @@ struct found {
     double peak_flops, save_s, eval_s, step_s;
     char mark[512], end[32], end_text[1024];
     bool stepped, began, any, drifted, staged;
+    bool evaluation;   /* the line that is read */
     int64_t slow_rank; /* where it drifted; -1: no more */
     double slow_above;
     char slow_host[64];
@@ -29,72 +28,67 @@ struct found {
     char stages_s[4096];
 };
 
-static const char *text_of(const struct json_t *object, const char *key)
+/* 0: it has no such number. */
+static double positive(const struct ls_record *record, const char *key)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-/* A whole number from 0; -1: it is none. */
-static int64_t whole_of(const struct json_t *object, const char *key)
-{
-    const struct json_t *field = json_object_get(object, key);
-    const double number = json_is_number(field) ? json_number_value(field) : -1;
-    return number >= 0 && number < 0x1p53 && number == floor(number) ? (int64_t)number : -1;
+    return fmax(ls_record_value(record, key), 0);
 }
 
 /* "drift" or "drift_over": the newest of each kind counts. */
-static void drift_take(struct found *found, const struct json_t *object, bool over)
+static void drift_take(struct found *found, const struct ls_record *record, bool over)
 {
-    const char *kind = text_of(object, "kind");
+    const char *kind = ls_record_string(record, "kind");
     if (!found->drifted && !strcmp(kind, ls_drift_name(LS_DRIFT_SLOW_RANK))) {
-        double took_s = json_number_value(json_object_get(object, "took_s"));
-        double expected_s = json_number_value(json_object_get(object, "expected_s"));
+        double took_s = positive(record, "took_s"), expected_s = positive(record, "expected_s");
         found->drifted = true;
-        found->slow_rank = over ? -1 : json_integer_value(json_object_get(object, "rank"));
-        snprintf(found->slow_host, sizeof found->slow_host, "%s", text_of(object, "host"));
+        found->slow_rank = over ? -1 : ls_record_whole(record, "rank", 0);
+        snprintf(found->slow_host, sizeof found->slow_host, "%s", ls_record_string(record, "host"));
         found->slow_above = expected_s > 0 ? took_s / expected_s - 1 : 0;
     } else if (!found->staged && !strcmp(kind, ls_drift_name(LS_DRIFT_STAGE))) {
         found->staged = true;
-        found->stage = over ? -1 : json_integer_value(json_object_get(object, "stage"));
-        snprintf(found->stages_s, sizeof found->stages_s, "%s", text_of(object, "stages_s"));
+        found->stage = over ? -1 : ls_record_whole(record, "stage", 0);
+        snprintf(found->stages_s, sizeof found->stages_s, "%s",
+                 ls_record_string(record, "stages_s"));
     }
+}
+
+static void record_take(void *user, const struct ls_record *record)
+{
+    struct found *found = user;
+    const char *name = ls_record_string(record, "event");
+    const int64_t step = ls_record_whole(record, "step", -1);
+    if (found->evaluation) {
+        found->eval_s = fmax(found->eval_s, positive(record, "eval_s"));
+    } else if (!*name && !found->stepped && step >= 0) {
+        found->step = step;
+        found->step_s = positive(record, "step_s");
+        found->stepped = true;
+    } else if (!strncmp(name, "drift", 5)) {
+        drift_take(found, record, strcmp(name, "drift") != 0);
+    } else if (!strcmp(name, "save")) {
+        found->save_s = fmax(found->save_s, positive(record, "save_s"));
+    } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
+        snprintf(found->end, sizeof found->end, "%s", ls_record_string(record, "how"));
+        snprintf(found->end_text, sizeof found->end_text, "%s", ls_record_string(record, "text"));
+    } else if (!strcmp(name, "start") || !strcmp(name, "resume")) {
+        found->from = ls_max(step, ls_record_whole(record, "rescued", 0));
+        found->ranks = ls_max(ls_record_whole(record, "ranks", 0), 0);
+        found->peak_flops = positive(record, "peak_flops");
+        found->began = true;
+    }
+    found->any |= *name && strcmp(name, "end") != 0 && strcmp(name, "save") != 0;
 }
 
 /* One line. Only those of interest are parsed. */
 static void line_take(struct found *found, const char *line, size_t length)
 {
-    struct json_error_t where;
-    bool event = memmem(line, length, "\"event\"", 7) != NULL;
-    bool evaluation = !event && memmem(line, length, "\"eval_s\"", 8);
-    if (!event && !evaluation && (found->stepped || !memmem(line, length, "\"loss_bits\"", 11)))
-        return;
-    struct json_t *object = ls_json_load(line, length, 0, &where);
-    const char *name = text_of(object, "event");
-    const int64_t step = whole_of(object, "step");
-    if (evaluation) {
-        found->eval_s = fmax(found->eval_s, json_number_value(json_object_get(object, "eval_s")));
-    } else if (!*name && !found->stepped && step >= 0) {
-        found->step = step;
-        found->step_s = json_number_value(json_object_get(object, "step_s"));
-        found->stepped = true;
-    } else if (!strncmp(name, "drift", 5)) {
-        drift_take(found, object, strcmp(name, "drift") != 0);
-    } else if (!strcmp(name, "save")) {
-        found->save_s = fmax(found->save_s, json_number_value(json_object_get(object, "save_s")));
-    } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
-        snprintf(found->end, sizeof found->end, "%s", text_of(object, "how"));
-        snprintf(found->end_text, sizeof found->end_text, "%s", text_of(object, "text"));
-    } else if (!strcmp(name, "start") || !strcmp(name, "resume")) {
+    const bool event = memmem(line, length, "\"event\"", 7) != NULL, began = found->began;
+    found->evaluation = !event && memmem(line, length, "\"eval_s\"", 8);
+    if (event || found->evaluation ||
+        (!found->stepped && memmem(line, length, "\"loss_bits\"", 11)))
+        ls_record_show(line, length, record_take, found);
+    if (found->began && !began)
         snprintf(found->mark, sizeof found->mark, "%.*s", (int)length, line);
-        int64_t rescued = json_integer_value(json_object_get(object, "rescued"));
-        found->from = ls_max(step, rescued);
-        found->ranks = ls_max(whole_of(object, "ranks"), 0);
-        found->peak_flops = json_number_value(json_object_get(object, "peak_flops"));
-        found->began = true;
-    }
-    found->any |= *name && strcmp(name, "end") != 0 && strcmp(name, "save") != 0;
-    json_decref(object);
 }
 
 /* The lines of text[bytes] from the last whole one to the newest start. Returns where the first one

@@ -247,6 +247,15 @@ static int show_one(void *user, const json_t *record)
     return ends;
 }
 
+void ls_record_show(const char *line, size_t bytes, ls_record_visitor *visit, void *user)
+{
+    json_error_t where;
+    json_t *record = ls_json_load(line, bytes, 0, &where);
+    if (json_is_object(record))
+        visit(user, (const struct ls_record *)record);
+    json_decref(record);
+}
+
 bool ls_record_number(const struct ls_record *record, const char *key, double *value)
 {
     const json_t *field = json_object_get((const json_t *)record, key);

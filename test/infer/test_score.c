@@ -1,5 +1,6 @@
 /* Log-probabilities of given tokens: minus the losses of an evaluation, bit for bit, in every
  * layout, whichever texts stand together; and so the entropies of what they are of. */
+#include "../support/examples.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -365,22 +366,9 @@ static int packing_body(struct ls_comm *world, void *user, struct ls_error *erro
 
 CASE(test_packed_samples_may_follow_others)
 {
-    static const char lines[] = "{\"text\": \"ab\"}\n{\"text\": \"abc\"}\n";
-    char input[300], output[300], packed[320];
-    struct ls_error error = {0};
-    snprintf(input, sizeof input, "%s", scratch_path(*state, "two.jsonl"));
-    snprintf(output, sizeof output, "%s", scratch_path(*state, "two"));
-    snprintf(packed, sizeof packed, "%s_train", output);
-    scratch_write(input, lines, strlen(lines));
-    const char *inputs[] = {input};
-    const struct ls_prepare_config config = {.inputs = inputs,
-                                             .inputs_count = 1,
-                                             .output = output,
-                                             .tokenizer = "byte",
-                                             .append_eod = true,
-                                             .workers = 1};
-    struct ls_prepare_report report;
-    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    char packed[320];
+    texts_prepare(*state, "two", "{\"text\": \"ab\"}\n{\"text\": \"abc\"}\n");
+    snprintf(packed, sizeof packed, "%s", scratch_path(*state, "two_train"));
     struct packing job = {.packed = packed};
     finished_in(&job.at, *state, 0, LS_TO_EVALUATE, (keys_t){NULL}, packing_body, NULL);
 }

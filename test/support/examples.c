@@ -1,4 +1,4 @@
-/* Examples of fine-tuning as tokens. */
+/* Examples of fine-tuning and texts, as tokens. */
 #include "examples.h"
 
 #include "scratch.h"
@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-struct ls_prepare_report examples_prepare(const char *folder, const char *name, const char *lines)
+static struct ls_prepare_report prepare_records(const char *folder, const char *name,
+                                                enum ls_prepare_records records, const char *lines)
 {
     char path[PATH_MAX], output[PATH_MAX];
     const char *inputs[] = {path};
@@ -17,7 +18,7 @@ struct ls_prepare_report examples_prepare(const char *folder, const char *name, 
                                              .inputs_count = 1,
                                              .output = output,
                                              .tokenizer = "byte",
-                                             .records = LS_RECORDS_PAIRS,
+                                             .records = records,
                                              .append_eod = true,
                                              .workers = 1};
     struct ls_prepare_report report;
@@ -27,4 +28,14 @@ struct ls_prepare_report examples_prepare(const char *folder, const char *name, 
     scratch_write(path, lines, strlen(lines));
     assert_ok(ls_data_prepare(&config, &report, &error), error);
     return report;
+}
+
+struct ls_prepare_report examples_prepare(const char *folder, const char *name, const char *lines)
+{
+    return prepare_records(folder, name, LS_RECORDS_PAIRS, lines);
+}
+
+struct ls_prepare_report texts_prepare(const char *folder, const char *name, const char *lines)
+{
+    return prepare_records(folder, name, LS_RECORDS_TEXT, lines);
 }

@@ -211,11 +211,17 @@ CASE_WITH(test_whole_numbers, scratch_setup, scratch_teardown)
         "{\"step\": 9007199254740992}\n{\"step\": \"3\"}\n{\"step\": null}\n{}\n";
     const char *path = scratch_path(*state, "whole.jsonl");
     struct ls_error error = {0};
-    int64_t found[9], *next = found;
+    int64_t found[18], *next = found;
     bool torn;
     scratch_write(path, text, sizeof text - 1);
     assert_ok(ls_jsonl_each(path, show_whole, &next, &torn, &error), error);
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1)
+        ls_record_show(line, strcspn(line, "\n"), show_whole, &next);
+    ls_record_show("[3]", 3, show_whole, &next);
+    ls_record_show("{\"step\": 3", 10, show_whole, &next);
+    assert_ptr_equal(next, found + 18);
     assert_memory_equal(found, expected, sizeof expected);
+    assert_memory_equal(found + 9, expected, sizeof expected);
 }
 
 CASE_WITH(test_full_disk_keeps_whole_lines, scratch_setup, scratch_teardown)
