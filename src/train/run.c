@@ -622,8 +622,8 @@ static int stopped(const struct ls_running *run, struct ls_error *error)
 }
 
 /* Collective. The signal came while ranks waited for data, of a step or of an evaluation: what the
- * steps before have made is saved as after a step. Nothing is where no step was done; and the last
- * step has saved already. */
+ * steps before have made is saved as after a step, but not within an interval of workers. Nothing
+ * is where no step was done; and the last step has saved already. */
 static int wait_stopped(struct ls_running *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
@@ -631,7 +631,7 @@ static int wait_stopped(struct ls_running *run, struct ls_error *error)
         ls_error_suffix(error, "; no step was done, and nothing is saved");
     if (run_begins(run) || step >= ls_config_steps(run->config))
         return LS_ESTOPPED;
-    if (run->trainer->workers) {
+    if (run->trainer->workers && run->trainer->failed) {
         ls_error_suffix(error, "; workers save where they meet, and this is between two meetings");
         return LS_ESTOPPED;
     }

@@ -603,9 +603,11 @@ int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, str
     int status = t->valid_store ? LS_OK : ls_config_require(&t->config, "data.valid", error);
     if (!status && t->workers)
         status = workers_publish(t, error);
-    return status ? status
-                  : ls_runner_evaluate(t->runner, t->valid_store, t->config.eval.samples, report,
-                                       NULL, error);
+    if (!status)
+        status = ls_runner_evaluate(t->runner, t->valid_store, t->config.eval.samples, report, NULL,
+                                    error);
+    /* Each group evaluates by itself: a stop that one heard, or a failure, is all groups'. */
+    return t->workers && status != LS_ECOMM ? ls_comm_agree(t->whole, status, error) : status;
 }
 int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
 {

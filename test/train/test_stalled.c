@@ -25,8 +25,10 @@ struct job {
     bool stalls; /* from the run's first step on the server says nothing */
     int stop_at; /* the signal comes after this step's record; 0: never; -1: before the first */
     int stop;
+    bool apart;          /* rank 1 hears of no stop, and evaluates on a copy of its own */
     int64_t last, saved; /* steps */
     char hash[33];       /* of the last */
+    int status[2];       /* of the ranks */
 };
 
 /* The stores are open, and no sample was asked for. */
@@ -58,12 +60,17 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
     struct ls_run_hooks hooks = {.user = job, .stop = &job->stop};
-    if (ls_comm_rank(world) == 0) {
+    struct ls_config config = job->config;
+    int rank = ls_comm_rank(world);
+    if (rank == 0) {
         hooks.started = on_start;
         hooks.stepped = on_step;
         hooks.saved = on_save;
+    } else if (job->apart) {
+        hooks.stop = NULL;
+        snprintf(config.data.valid, sizeof config.data.valid, "u16:%s/tokens.bin", directory);
     }
-    return ls_run(&job->config, world, NULL, &hooks, error);
+    return job->status[rank] = ls_run(&config, world, NULL, &hooks, error);
 }
 
 /* From step 4 on half of the samples are the server's. */
@@ -164,6 +171,30 @@ CASE(test_an_evaluation_that_waits)
     run_forget();
 }
 
+/* Two workers, of which one hears of the stop as it waits: the other stops with it, where they met,
+ * and the run goes on to the bits of one that was not stopped. */
+CASE(test_an_evaluation_of_workers_that_waits)
+{
+    char keys[1024], whole[33];
+    struct job job;
+    struct ls_error error = {0};
+    snprintf(keys, sizeof keys,
+             "async.mode=diloco async.workers=2 async.sync_every=2 parallel.workers=2 data.blend= "
+             "data.train=u16:%s/tokens.bin eval.every=2 eval.samples=4 data.valid=u16:%s",
+             directory, s3_server_url(server, "data/tokens.bin"));
+    run_well(&job, keys);
+    memcpy(whole, job.hash, sizeof whole);
+    run_forget();
+    job = (struct job){.stalls = true, .stop_at = 2, .apart = true};
+    assert_int_equal(run_once(&job, keys, &error), LS_ESTOPPED);
+    assert_int_equal(job.status[1], LS_ESTOPPED);
+    assert_non_null(strstr(error.text, "after step 2; the state is saved"));
+    assert_int_equal(job.saved, 2);
+    run_well(&job, keys);
+    assert_string_equal(job.hash, whole);
+    run_forget();
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 static int setup(void **state)
@@ -176,6 +207,7 @@ static int setup(void **state)
     directory = *state;
     char *tokens = scratch_read(scratch_path(directory, "tokens.bin"), &bytes);
     s3_server_place_bytes(server, "data/tokens", tokens, bytes);
+    s3_server_place_bytes(server, "data/tokens.bin", tokens, bytes);
     free(tokens);
     return 0;
 }
