@@ -203,6 +203,7 @@ $(BUILD)/test/ckpt/test_checkpoint: private LDFLAGS_BASE += $(call wrap,posix_fa
 $(BUILD)/test/ckpt/test_read_ahead: private LDFLAGS_BASE += $(call wrap,open close pread ls_stored_file_cached)
 $(BUILD)/test/state/test_state: private LDFLAGS_BASE += $(call wrap,ls_checkpoint_expect ls_checkpoint_take)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
+$(BUILD)/test/comm/test_split_mpi: private LDFLAGS_BASE += $(call wrap,calloc)
 $(BUILD)/test/session/test_session: private LDFLAGS_BASE += $(call wrap,ls_distribute_replicated)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
 $(BUILD)/test/infer/test_samples: private LDFLAGS_BASE += $(call wrap,text_blocks_share)

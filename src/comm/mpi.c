@@ -322,22 +322,26 @@ static int *world_ranks_of(MPI_Comm comm, int size)
     return ranks;
 }
 
-/* Collective over parent; the lock is held. Ranks of one color are ordered by key. */
-static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
-                      struct ls_error *error)
+int comm_mpi_agree(MPI_Comm comm, int status, struct ls_error *error)
 {
-    struct mpi_comm *comm = calloc(1, sizeof *comm);
-    MPI_Comm group = MPI_COMM_NULL, pairs = MPI_COMM_NULL;
+    struct {
+        int status, rank;
+    } own = {status, 0}, worst = {LS_OK, 0};
+    MPI_Comm_rank(comm, &own.rank);
+    if (MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, comm) != MPI_SUCCESS && !status)
+        return ls_error_set(error, LS_ECOMM, "cannot make an MPI communicator");
+    if (status || !worst.status)
+        return status;
+    return ls_error_set(error, worst.status,
+                        "no MPI communicator is made: rank %d failed with %s, as it says there",
+                        worst.rank, ls_status_name(worst.status));
+}
+
+/* Local. *comm is zeros. */
+static int handle_fill(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs,
+                       struct ls_error *error)
+{
     int rank = 0, size = 1, *tag_max = NULL, known = 0;
-    int code = MPI_Comm_split(parent, color, key, &group);
-    if (code == MPI_SUCCESS)
-        code = MPI_Comm_dup(group, &pairs);
-    if (code != MPI_SUCCESS || !comm) {
-        free(comm);
-        return ls_error_set(error, comm ? LS_ECOMM : LS_ENOMEM, "cannot make an MPI communicator");
-    }
-    MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(pairs, MPI_ERRORS_RETURN);
     MPI_Comm_rank(group, &rank);
     MPI_Comm_size(group, &size);
     MPI_Comm_get_attr(group, MPI_TAG_UB, &tag_max, &known);
@@ -348,20 +352,47 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
     comm->world_ranks = world_ranks_of(group, size);
     if (status == LS_OK && !comm->world_ranks)
         status = ls_no_memory(error, "for an MPI communicator");
-    if (status == LS_OK)
-        status = comm_mpi_resources_new(comm, error);
-    if (status != LS_OK) {
-        comm_mpi_resources_free(comm);
-        free(comm->world_ranks);
-        comm_release(&comm->base);
-        MPI_Comm_free(&pairs);
-        MPI_Comm_free(&group);
+    return status ? status : comm_mpi_resources_new(comm, error);
+}
+
+static void handle_drop(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs)
+{
+    MPI_Comm_free(&pairs);
+    MPI_Comm_free(&group);
+    if (!comm)
+        return;
+    comm_mpi_resources_free(comm);
+    free(comm->world_ranks);
+    comm_release(&comm->base);
+    free(comm);
+}
+
+/* Collective over parent; the lock is held. Ranks of one color are ordered by key. All make their
+ * communicators, or, if one lacks memory, none does: whoever had one would wait for that rank. */
+static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
+                      struct ls_error *error)
+{
+    struct mpi_comm *comm = calloc(1, sizeof *comm);
+    MPI_Comm group = MPI_COMM_NULL, pairs = MPI_COMM_NULL;
+    int code = MPI_Comm_split(parent, color, key, &group);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_dup(group, &pairs);
+    if (code != MPI_SUCCESS) {
         free(comm);
+        return ls_error_set(error, LS_ECOMM, "cannot make an MPI communicator");
+    }
+    MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(pairs, MPI_ERRORS_RETURN);
+    int status = comm ? handle_fill(comm, group, pairs, error)
+                      : ls_no_memory(error, "for an MPI communicator");
+    status = comm_mpi_agree(parent, status, error);
+    if (status != LS_OK) {
+        handle_drop(comm, group, pairs);
         return status;
     }
     comm->base.world_ranks = comm->world_ranks;
     comm->base.board = &engine.board.base;
-    comm->base.record = engine.board.base.records[comm->world_ranks[rank]];
+    comm->base.record = engine.board.base.records[comm->world_ranks[comm->base.rank]];
     comm->next = engine.comms;
     engine.comms = comm;
     *out = &comm->base;
@@ -454,17 +485,16 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
                      struct ls_comm **out, struct ls_error *error)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    struct splitting *s = calloc(1, sizeof *s);
     bool limited = base->timeout_s > 0 || engine.survives;
+    struct splitting here, *own = limited ? calloc(1, sizeof *own) : NULL;
+    struct splitting *s = own ? own : &here; /* the others need this rank even without memory */
     pthread_t thread;
     (void)size;
-    if (!s)
-        return ls_no_memory(error, "for an MPI communicator");
     *s = (struct splitting){.parent = comm->group, .color = members[0], .key = rank};
     pthread_mutex_init(&s->lock, NULL);
     ls_condition_init(&s->changed);
     pthread_mutex_lock(&engine.lock);
-    bool helped = limited && !ls_helper_start(&thread, splitting_main, s);
+    bool helped = own && !ls_helper_start(&thread, splitting_main, s);
     if (!helped)
         splitting_main(s);
     bool over = !helped || splitting_await(s, comm, error);
@@ -479,7 +509,7 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
         ls_error_copy(error, status, &s->error);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
-    free(s);
+    free(own);
     return status;
 }
 
@@ -537,7 +567,12 @@ static int mpi_begin(struct ls_error *error)
     status = comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
     const char *waits = getenv("OMP_WAIT_POLICY"); /* it is said of other programs too */
     engine.shares_cores |= waits && !strcasecmp(waits, "passive");
-    return status ? status : comm_mpi_farewells_new(&engine.farewells, error);
+    if (status)
+        return status;
+    status = comm_mpi_farewells_new(&engine.farewells, error);
+    if (status)
+        comm_mpi_board_free(&engine.board);
+    return status;
 }
 
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)

@@ -77,6 +77,10 @@ struct mpi_comm {
     char broken_text[720];
 };
 
+/* mpi.c. Collective over comm, while communicators are made: if a rank failed, a failure on all,
+ * with a text that names it on those that did not. */
+int comm_mpi_agree(MPI_Comm comm, int status, struct ls_error *error);
+
 /* mpi_op.c. The engine's lock is held. */
 int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error);
 void comm_mpi_resources_free(struct mpi_comm *comm);

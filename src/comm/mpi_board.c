@@ -118,6 +118,18 @@ static int cores_of(MPI_Comm machine)
     return ls_device_cores_of(&set);
 }
 
+/* Collective over the machine's processes. in_window: the records lie there. */
+static void board_drop(struct mpi_board *board, int rank, bool in_window)
+{
+    if (board->shared)
+        MPI_Win_free(&board->window);
+    if (!in_window && board->base.records)
+        free(board->base.records[rank]);
+    free(board->base.records);
+    free(board->base.here);
+    *board = (struct mpi_board){0};
+}
+
 int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)
 {
     MPI_Comm machine = MPI_COMM_NULL;
@@ -138,17 +150,24 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
     if (room && known)
         here_find(board, machine, ranks);
     bool made = known && window_new(board, machine) && room && records_find(board);
+    int status = LS_OK;
     if (!room || (!made && !record_alone(board, rank)))
-        return ls_no_memory(error, "for the flight record of an MPI process");
-    struct flight_record *own = board->base.records[rank];
-    if (made)
+        status = ls_no_memory(error, "for the flight record of an MPI process");
+    struct flight_record *own = status ? NULL : board->base.records[rank];
+    if (own && made)
         memset(own, 0, sizeof *own);
-    atomic_store(&own->pid, (int)getpid());
-    if (known) {
-        MPI_Barrier(machine); /* all records are valid from here on */
+    if (own)
+        atomic_store(&own->pid, (int)getpid());
+    status = comm_mpi_agree(MPI_COMM_WORLD, status, error);
+    if (known) /* all records are valid from here on */
         MPI_Comm_free(&machine);
+    if (status) {
+        board_drop(board, rank, made);
+        return status;
     }
-    if (ranks < board->base.count || !made)
+    int apart = ranks < board->base.count || !made;
+    MPI_Allreduce(MPI_IN_PLACE, &apart, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (apart)
         machines_meet(&board->base, rank);
     return LS_OK;
 }
@@ -161,13 +180,7 @@ void comm_mpi_board_free(struct mpi_board *board)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     inquire_close(board->base.inquirer);
     flight_progress_end(board->base.records[rank]);
-    if (board->shared)
-        MPI_Win_free(&board->window);
-    else
-        free(board->base.records[rank]);
-    free(board->base.records);
-    free(board->base.here);
-    *board = (struct mpi_board){0};
+    board_drop(board, rank, board->shared);
 }
 #else
 /* Built without MPI: mpi.c says so to the caller. */

@@ -12,12 +12,15 @@ int comm_mpi_farewells_new(struct mpi_farewells *f, struct ls_error *error)
     MPI_Comm_size(MPI_COMM_WORLD, &f->size);
     f->from = calloc((size_t)f->size, sizeof *f->from);
     f->sends = calloc((size_t)f->size, sizeof *f->sends);
-    if (!f->from || !f->sends) {
+    bool room = f->from && f->sends;
+    int status = comm_mpi_agree(MPI_COMM_WORLD,
+                                room ? LS_OK : ls_no_memory(error, "for a job of MPI"), error);
+    if (!status && MPI_Comm_dup(MPI_COMM_WORLD, &f->comm) != MPI_SUCCESS)
+        status = ls_error_set(error, LS_ECOMM, "MPI_Comm_dup failed");
+    if (status) {
         comm_mpi_farewells_free(f);
-        return ls_no_memory(error, "for a job of MPI");
+        return status;
     }
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &f->comm) != MPI_SUCCESS)
-        return ls_error_set(error, LS_ECOMM, "MPI_Comm_dup failed");
     f->opened = true;
     MPI_Comm_set_errhandler(f->comm, MPI_ERRORS_RETURN);
     return LS_OK;

@@ -1,10 +1,11 @@
 /* A process that is stopped, or dies, within MPI's own calls that make a communicator, or dies
- * while the others wait for its messages: they name it. Under a launcher this program is one rank;
- * by itself it starts itself under mpirun. */
+ * while the others wait for its messages: they name it. If one lacks memory, all fail together.
+ * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
 /* check: waits */
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 
 #include <lockstep/comm.h>
 
@@ -17,6 +18,7 @@
 #include <mpi.h>
 #endif
 
+#define WITHOUT_MEMORY "memory"
 enum { EXIT_LATE = 19, RANKS = 3 };
 
 static const char *program;
@@ -25,6 +27,13 @@ static const char *program;
 
 static enum { NOWHERE, IN_SPLIT, IN_DUP, BEHIND } where = NOWHERE; /* this rank gets the signal */
 static int signal_number;
+
+static int memory_left = -1; /* blocks until one is not there; below 0: all are */
+WRAPPED(calloc);
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return memory_left >= 0 && memory_left-- == 0 ? NULL : __real_calloc(count, bytes);
+}
 
 #ifdef LS_WITH_MPI
 int MPI_Comm_split(MPI_Comm parent, int color, int key, MPI_Comm *group)
@@ -42,12 +51,73 @@ int MPI_Comm_dup(MPI_Comm from, MPI_Comm *out)
 }
 #endif
 
+/* ---- a rank without memory ------------------------------------------------------------------- */
+
+static struct ls_comm *whole; /* the world, once it is made */
+
+static int group_make(struct ls_comm **out, struct ls_error *error)
+{
+    return ls_comm_split(whole, 0, ls_comm_rank(whole), out, error);
+}
+
+/* What the ranks' statuses are together: fails unless they are the same. more: of rank 1. */
+static void statuses_meet(int status, int *more, const char *text)
+{
+    int worst = status;
+#ifdef LS_WITH_MPI
+    MPI_Allreduce(&status, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Bcast(more, 1, MPI_INT, 1, MPI_COMM_WORLD);
+#endif
+    bool told = !status || strstr(text, "no memory") || strstr(text, "rank 1");
+    if (status == worst && (!status || status == LS_ENOMEM) && told)
+        return;
+    fprintf(stderr, "%d: %s; expected %d, as on other ranks, and who it is\n", status, text, worst);
+    ls_mpi_abort(1);
+}
+
+/* Rank 1 lacks one block of memory, the first to the last that it takes for a communicator. */
+static struct ls_comm *make_without(int (*make)(struct ls_comm **out, struct ls_error *error),
+                                    bool lacks)
+{
+    enum { EACH = 16, EVERY = 13 };
+    for (int n = 0;; n += n < EACH ? 1 : EVERY) {
+        struct ls_comm *made = NULL;
+        struct ls_error error = {0};
+        memory_left = lacks ? n : -1;
+        int status = make(&made, &error), more = memory_left < 0;
+        memory_left = -1;
+        statuses_meet(status, &more, error.text);
+        if (!more)
+            return made;
+        ls_comm_free(made);
+    }
+}
+
+static int memory_main(void)
+{
+    const double long_s = 60;
+    struct ls_error error = {0};
+    const bool lacks = ls_mpi_launched_rank() == 1;
+    whole = make_without(ls_comm_mpi_new, lacks);
+    ls_comm_set_timeout(whole, long_s);
+    struct ls_comm *group = make_without(group_make, lacks);
+    int status = ls_barrier(group, &error);
+    ls_comm_free(group);
+    ls_comm_free(whole);
+    ls_mpi_finish();
+    return status ? 1 : 0;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
 /* The mode: which rank gets which signal, where; and the others' timeout, in seconds. */
 static int rank_main(const char *mode)
 {
     struct ls_comm *world, *group = NULL;
     struct ls_error error = {0};
     int rank = -1, place = NOWHERE, timeout_s = 0;
+    if (!strcmp(mode, WITHOUT_MEMORY))
+        return memory_main();
     sscanf(mode, "%d %d %d %d", &rank, &place, &signal_number, &timeout_s);
     int status = ls_comm_mpi_new(&world, &error);
     if (!status) {
@@ -130,6 +200,16 @@ CASE(test_who_outlives_a_rank_does_not_wait_for_its_messages)
     int status = job_run(1, BEHIND, SIGKILL, 0);
     if (!strstr(output, " says: barrier (") ||
         !strstr(output, "): the process of rank 1 has ended\n"))
+        fail_msg("the job ended with %d; it said:\n%s", status, output);
+}
+
+CASE(test_a_rank_that_lacks_memory_fails_with_all)
+{
+    if (!check_all())
+        return; /* 0.3 s */
+    mpirun_or_skip();
+    int status = mpirun(program, RANKS, WITHOUT_MEMORY, output, sizeof output);
+    if (status)
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
