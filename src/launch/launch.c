@@ -3,7 +3,6 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
-#include <lockstep/ckpt.h>
 #include <lockstep/train.h>
 
 #include <math.h>
@@ -637,6 +636,18 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     }
 }
 
+/* The system has no process, file or memory for this start; another one may get it. *over and *code
+ * as of judge. */
+static void refused(struct launcher *l, int status, const char *text, bool *over, int *code)
+{
+    *code = l->job.code = ls_exit_code(status);
+    failed(l, LAUNCH_OTHER, text, l->reached, over);
+    if (!*over && asked(l)) {
+        *over = true;
+        *code = ls_exit_code(LS_ESTOPPED);
+    }
+}
+
 static int run(struct launcher *l, int *code, struct ls_error *error)
 {
     bool over = false;
@@ -665,15 +676,18 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
             continue;
         }
         l->too_few = 0;
-        if (!status)
-            status = start(l, &why);
-        if (status) {
+        int started = status ? status : start(l, &why);
+        if (status || started == LS_ENOTSUP) {
             event_gave_up(l, LAUNCH_CONFIGURATION, why.text);
-            return ls_error_copy(error, status, &why);
+            return ls_error_copy(error, started, &why);
         }
         int64_t before = l->reached;
-        watch(l);
-        judge(l, before, &over, code);
+        if (!started) {
+            watch(l);
+            judge(l, before, &over, code);
+        } else {
+            refused(l, started, why.text, &over, code);
+        }
         if (!over && !l->watch.started && l->failures > 1) /* what makes starts fail may pass */
             pause_for(l, l->config->launch.pause_s);
     }
@@ -746,30 +760,13 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     return status;
 }
 
-/* A job that is started again goes on from the run's newest checkpoint, so it would not go back. */
-static int resume_check(const struct ls_config *config, struct ls_error *error)
-{
-    const char *path = config->train.resume;
-    char of[PATH_MAX], run[PATH_MAX], out[PATH_MAX], newest[PATH_MAX], there[PATH_MAX];
-    if (ls_config_resume_path(config) != path || ls_checkpoint_run(path, of, NULL) ||
-        !realpath(of, run) || !realpath(config->train.out, out) || strcmp(run, out) ||
-        ls_checkpoint_newest(out, newest, NULL) || !realpath(path, there) ||
-        !strcmp(newest, there) || !strcmp(out, there))
-        return LS_OK;
-    return ls_config_reject(
-        config, LS_ECONFIG, "train.resume", error,
-        "this run has the newer %.300s, from which a job goes on: leave train.resume out. To go "
-        "back, start `lockstep train` with it once, which sets the newer ones aside",
-        newest);
-}
-
 int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 {
     struct ls_config config = *launch->config;
     struct launcher l = {.launch = launch, .config = &config};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     launch_output_open(&l.output, launch->asked);
-    int status = resume_check(&config, error);
+    int status = launch_resume_check(&config, error);
     if (!status)
         status = hosts_open(&l, error);
     if (!status)

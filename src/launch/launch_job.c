@@ -174,6 +174,9 @@ int launch_job_check(struct launch_hosts *hosts, struct ls_error *error)
                         "train runs ranks as threads");
 #endif
     int code = process_run(version, NULL, said, sizeof said, COMMAND_S);
+    if (code == PROCESS_FAILED)
+        return ls_error_errno(error, errno, "cannot run %s --version, to find out which it is",
+                              version[0]);
     if (code == 127 || (code && slurm))
         return ls_error_set(error, LS_ENOTSUP,
                             "%s was not found in PATH: install %s; without it, lockstep train runs "
@@ -236,7 +239,9 @@ static int job_fork(struct launch_job *job, const struct launch_start *start, st
     close(ends[1]);
     if (job->pid < 0) {
         close(ends[0]);
-        return ls_error_errno(error, failure, "%s cannot be started", "the job");
+        return ls_error_errno(error, failure,
+                              "the job cannot be started, because the system gives it no process "
+                              "(ulimit -u, or pids.max of the cgroup)");
     }
     if (!job->step[0]) /* tasks of Slurm may be saving */
         process_guard(job->pid, OVER_S);

@@ -175,6 +175,7 @@ struct launch_start {
 };
 /* Whether there is an mpirun (or srun) to start with. LS_ENOTSUP. */
 int launch_job_check(struct launch_hosts *hosts, struct ls_error *error);
+/* LS_EIO, LS_ENOSPC, LS_ENOMEM: the system refuses what it needs, which may pass. LS_ENOTSUP. */
 int launch_job_start(struct launch_job *job, const struct launch_start *start,
                      struct ls_error *error);
 /* Waits some milliseconds for something to happen and passes on what the job says. False: it has
@@ -328,6 +329,9 @@ void launch_prom_write(struct launch_prom *prom, bool now);
 /* The step of the run's newest checkpoint, and *time when it was written, seconds since 1970; -1:
  * there is none. */
 int64_t launch_newest(const char *run, double *time);
+/* A job that is started again goes on from the run's newest checkpoint: LS_ECONFIG where
+ * train.resume names an older one of the run, since it would not go back. */
+int launch_resume_check(const struct ls_config *config, struct ls_error *error);
 
 /* ---- events ---------------------------------------------------------------------------------- */
 

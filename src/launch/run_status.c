@@ -133,6 +133,22 @@ int64_t launch_newest(const char *run, double *time)
     return newest.step;
 }
 
+int launch_resume_check(const struct ls_config *config, struct ls_error *error)
+{
+    const char *path = config->train.resume;
+    char of[PATH_MAX], run[PATH_MAX], out[PATH_MAX], newest[PATH_MAX], there[PATH_MAX];
+    if (ls_config_resume_path(config) != path || ls_checkpoint_run(path, of, NULL) ||
+        !realpath(of, run) || !realpath(config->train.out, out) || strcmp(run, out) ||
+        ls_checkpoint_newest(out, newest, NULL) || !realpath(path, there) ||
+        !strcmp(newest, there) || !strcmp(out, there))
+        return LS_OK;
+    return ls_config_reject(
+        config, LS_ECONFIG, "train.resume", error,
+        "this run has the newer %.300s, from which a job goes on: leave train.resume out. To go "
+        "back, start `lockstep train` with it once, which sets the newer ones aside",
+        newest);
+}
+
 /* Who holds the run's lock, and its launcher's. */
 struct holders {
     enum ls_lock_state trains, launches;

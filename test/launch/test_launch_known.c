@@ -20,12 +20,15 @@
 
 /* No process can be started to ask a host with. */
 static bool full;
+/* Nor behind so many of them, for so many times. */
+static int started_first, then_refused;
 
 WRAPPED(fork);
 pid_t __wrap_fork(void)
 {
+    bool refused = full || (started_first-- <= 0 && then_refused-- > 0);
     errno = EAGAIN;
-    return full ? -1 : __real_fork();
+    return refused ? -1 : __real_fork();
 }
 
 /* This machine has one without an address, one of IPv6, and this one of IPv4. */
@@ -143,6 +146,48 @@ static void script_write(const char *folder, const char *name, const char *text)
 {
     scratch_write(scratch_path(folder, name), text, strlen(text));
     assert_int_equal(chmod(scratch_path(folder, name), 0755), 0);
+}
+
+/* What a launcher comes to whose first starts get no process: its exit code. *status: its own. */
+static int refused_starts(const char *folder, int retries, int refusals, int *status,
+                          struct ls_error *error)
+{
+    const volatile int asked = 0;
+    int code = -1;
+    const struct ls_config config =
+        config_of_words("model.preset=gpt2-tiny model.vocab=50 launch.pause_s=0 "
+                        "launch.retries=%d train.out=%s/run%d",
+                        retries, folder, refusals);
+    const struct ls_launch launch = {.program = "lockstep", .config = &config, .asked = &asked};
+    script_write(folder, "mpirun", "#!/bin/sh\n");
+    char *before = path_replace(folder);
+    started_first = refusals < 3; /* `mpirun --version` */
+    then_refused = refusals;
+    *status = ls_launch(&launch, &code, error);
+    then_refused = 0;
+    path_restore(before);
+    return code;
+}
+
+/* A limit of processes may be reached for a while: the job is started again, as after a failure. */
+CASE_WITH(test_starts_that_get_no_process, scratch_setup, scratch_teardown)
+{
+    static const char why[] =
+        "\"kind\": \"other\", \"text\": \"the job cannot be started, because the "
+        "system gives it no process (ulimit -u";
+    struct ls_error error = {0};
+    int status;
+    assert_int_equal(refused_starts(*state, 1, 1, &status, &error), 0);
+    assert_int_equal(status, LS_OK);
+    char *events = scratch_read(scratch_path(*state, "run1/events.jsonl"), NULL);
+    if (!strstr(events, why) || !strstr(events, "\"done\""))
+        fail_msg("the launcher told: %s", events);
+    free(events);
+    assert_int_equal(refused_starts(*state, 1, 2, &status, &error), ls_exit_code(LS_EIO));
+    assert_int_equal(status, LS_OK);
+    refused_starts(*state, 1, 3, &status, &error);
+    assert_int_equal(status, LS_EIO);
+    assert_non_null(strstr(error.text, "cannot run mpirun --version, to find out which it is: "));
 }
 
 /* squeue answers, and sinfo does not. */
