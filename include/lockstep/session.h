@@ -39,7 +39,8 @@
  *     verify        config? keys? layouts? ranks? steps? seed?  -> equal, hash, layouts, and an
  *                   event "layout" for each (lockstep/compare/verify.h)
  *     diff          a, b, force? rerun?  -> step, loss, hash, tensor? (lockstep/compare.h)
- *     audit         run, first? last? whole? keys?  -> equal, step (lockstep/compare/audit.h)
+ *     audit         run, first? last? whole? keys?  -> equal, step (lockstep/compare/audit.h);
+ *                   first alone: that step; last needs first, and whole is without both
  *     convert       project, file | text, ranks? allow_loss? preset? keys?  -> yaml, items
  *     import        from, out, keys?  -> family, parameters: a run of another program's model
  *     report        runs, out?  -> html?;  plot  runs, log?  -> svg: of losses

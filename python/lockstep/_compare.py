@@ -161,6 +161,8 @@ def audit(run: Path, keys: Optional[Keys] = None, *, steps: Optional[Tuple[int, 
     """
     if steps is not None and not (isinstance(steps, (tuple, list)) and len(steps) == 2):
         raise ArgumentError(f"steps is {steps!r}: expected the first and the last, such as (3, 4)")
+    if steps is not None and whole:
+        raise ArgumentError(f"whole: expected no steps with it ({steps!r}): it means all of them")
     first, last = steps or (None, None)
     return Audit(**_tools.ask("audit", {"run": _keys.path(run), "keys": _keys.nested(keys or {}),
                                         "first": first, "last": last, "whole": whole}))

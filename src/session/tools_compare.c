@@ -171,6 +171,13 @@ static int request_read(struct ls_session *s, struct ls_audit_request *request,
         {"whole", .flag = &request->whole},
         {0}};
     int status = options_read(&s->order, options, error);
+    bool steps = request->from || request->to;
+    if (!status && steps && (!request->from || request->whole))
+        status = ls_error_set(error, LS_EINVAL,
+                              request->whole ? "audit: whole: expected neither first nor last with "
+                                               "it: it means all steps"
+                                             : "audit: last: expected first with it, the first of "
+                                               "the steps that are compared");
     request->to = request->to ? request->to : request->from;
     if (!status && request->to < request->from)
         status = ls_error_set(error, LS_EINVAL, "audit: steps %ld to %ld: none are between",

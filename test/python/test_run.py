@@ -476,6 +476,10 @@ def test_an_audit_names_the_first_step_on_a_batch_that_was_given(recipe):
     for wrong in (1, (1,), "1-2"):
         with pytest.raises(ls.ArgumentError, match="steps is .*: expected the first and the last"):
             ls.audit(out, steps=wrong)
+    with pytest.raises(ls.ArgumentError, match=r"whole: expected no steps with it \(\(1, 1\)\)"):
+        ls.audit(out, steps=(1, 1), whole=True)
+    with pytest.raises(ls.ArgumentError, match="audit: last: expected first with it"):
+        ls.audit(out, steps=(None, 1))
     with pytest.raises(ls.ArgumentError, match="got Run: expected a path: its folder is its .out"):
         ls.diff(run, out)
 

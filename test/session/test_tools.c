@@ -163,6 +163,10 @@ CASE(test_what_is_wrong_is_said)
     refused("verify", "{\"layouts\": 0}", LS_EINVAL, "layouts: expected a whole number");
     refused("diff", "{\"a\": \"nowhere\"}", LS_EINVAL, "b: expected");
     refused("audit", "{\"run\": \"nowhere\", \"first\": 3, \"last\": 2}", LS_EINVAL, "3 to 2");
+    refused("audit", "{\"run\": \"nowhere\", \"last\": 3}", LS_EINVAL,
+            "audit: last: expected first with it");
+    refused("audit", "{\"run\": \"nowhere\", \"first\": 3, \"whole\": true}", LS_EINVAL,
+            "audit: whole: expected neither first nor last with it");
     refused("convert", "{\"project\": \"nanogpt\"}", LS_EINVAL, "project: expected");
     refused("convert", "{\"project\": \"megatron\"}", LS_EINVAL, "expected a file, or a text");
     refused("report", "{\"runs\": []}", LS_EINVAL, "runs: expected");
