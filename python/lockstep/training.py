@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
@@ -15,7 +16,7 @@ from typing import Sequence, Tuple, TypeVar, Union
 from . import _arrays, _keys, _lib, _progress, _safetensors
 from ._pictures import Picture
 from ._lib import Report, Session, array_of, numpy, uninterrupted
-from .errors import ArgumentError, ClosedError, CommError, LockstepError
+from .errors import ArgumentError, ClosedError, CommError, IOFailure, LockstepError
 from .tensor import Params
 
 Keys = _keys.Keys
@@ -108,6 +109,16 @@ def _scratch() -> Iterator[str]:
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shared_folder(folder: str) -> Dict[str, Any]:
+    """All tensors of a folder that rank 0 wrote, on each process."""
+    try:
+        return _safetensors.read_folder(folder)
+    except FileNotFoundError as error:
+        raise IOFailure(
+            f"{folder}, which rank 0 wrote, is not on host {socket.gethostname()}: expected a temporary "
+            "folder that all hosts share: set TMPDIR of rank 0 to one") from error
 
 
 def _state_names(folder: str, stored: Dict[str, Any]) -> Dict[str, str]:
@@ -348,13 +359,14 @@ class _Opened:
     @uninterrupted()
     def state_dict(self) -> Dict[str, Any]:
         """All weights as float32 arrays, by the names of the state_dict() of transformers' model: a
-        head that is the embedding is there by both names."""
+        head that is the embedding is there by both names. Over MPI collective; on several hosts it
+        needs a temporary folder (TMPDIR of rank 0) that all of them share."""
         with _scratch() as folder:
             out = os.path.join(folder, "model")
             out = self._shared_path(out)
             self.save_pretrained(out)
             with self._session_open().refusing("share"):
-                weights = _safetensors.read_folder(out)
+                weights = _shared_folder(out)
                 names = _state_names(out, weights)
             self._shared_path(out)  # all have read it before rank 0 removes it
             return {name: weights[stored] for name, stored in names.items()}
@@ -648,7 +660,7 @@ class Run(_Opened):
     def load_state_dict(self, tensors: Dict[str, Any], *, finite: bool = True) -> None:
         """Weights by the names of transformers, as :meth:`state_dict` gives them, or as files have
         them: all of them; finite=False lets in NaN and infinity. Over MPI collective; rank 0's
-        values count."""
+        values count. On several hosts it needs a temporary folder as :meth:`state_dict` does."""
         session = self._session_open()
         with session.refusing("load"):
             if not isinstance(tensors, Mapping):
@@ -658,7 +670,7 @@ class Run(_Opened):
             out = self._shared_path(os.path.join(folder, "model"))
             self.save_pretrained(out)
             with session.refusing("load"):
-                before = _safetensors.read_folder(out)
+                before = _shared_folder(out)
                 tensors = _stored(_state_names(out, before), tensors)
                 missing, more = sorted(set(before) - set(tensors)), sorted(set(tensors) - set(before))
                 if missing or more:

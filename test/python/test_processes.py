@@ -131,8 +131,8 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
               "    drawn(lambda x: run.generate(x, max_tokens=2), '1', '2')\n"
               "    drawn(run.logprobs, [[1, 2]], [[1, 3]])\n"
               "    assert run.decode(run.encode(str(run.rank))) == str(run.rank)  # each its own\n"
-              "    def broken(call, name, ranks):  # files of this process, not what it was given\n"
-              "        def fails(*_): raise OSError('no space')\n"
+              "    def broken(call, name, ranks, why=OSError('no space'), told=told):\n"
+              "        def fails(*_): raise why  # files of this process, not what it was given\n"
               "        for bad in ranks:\n"
               "            whole = getattr(ls.training._safetensors, name)\n"
               "            if run.rank == bad: setattr(ls.training._safetensors, name, fails)\n"
@@ -142,11 +142,15 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
               "            setattr(ls.training._safetensors, name, whole)\n"
               "    broken(run.state_dict, 'read_folder', (0, 1))\n"
               "    broken(lambda: run.load_state_dict(tensors), 'write', (0, 0))\n"
-              "    print(json.dumps([told, run.step_count, run.step(good).loss, run.hash()]))\n")
+              "    apart, none = [], FileNotFoundError(2, 'none')  # on another host\n"
+              "    broken(run.state_dict, 'read_folder', (1,), none, apart)\n"
+              "    broken(lambda: run.load_state_dict(tensors), 'read_folder', (1,), none, apart)\n"
+              "    print(json.dumps([told, run.step_count, run.step(good).loss, run.hash(), apart]))\n")
     status, out, told = two_processes(script, recipe, tmp_path / "printed")
     assert status == 0, told
     assert out[0] == out[1]
-    refused, step, loss, hash_ = json.loads(out[0])
+    refused, step, loss, hash_, apart = json.loads(out[0])
+    assert [text.endswith("that all hosts share: set TMPDIR of rank 0 to one") for text in apart] == [True] * 2
     assert refused[::2] == refused[1::2] and len(refused) == 44 and step == 0
     with ls.Run(recipe, {"train.out": str(tmp_path / "one")}, progress=False) as run:
         assert (run.step(np.arange(68).reshape(4, 17)).loss, run.hash()) == (loss, hash_)
