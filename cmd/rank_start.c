@@ -80,7 +80,7 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
     return LS_OK;
 }
 
-/* On the heap, and never freed after LS_ECOMM: a rank that was given up may still use it. */
+/* On the heap, and never freed if a rank was given up: it still uses this. */
 struct thread_run {
     const struct ls_config *config;
     ranks_body *body;
@@ -129,7 +129,7 @@ int ranks_run(const struct ls_config *config, ranks_body *body, void *user, stru
     status = ls_world_run(ranks, thread_body, run, error);
     if (status == LS_ECOMM)
         told_print(run, ranks, error);
-    else
+    if (error->cause != LS_CAUSE_GIVEN_UP)
         free(run);
     return status;
 }
@@ -308,7 +308,7 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
 
 void ranks_end(int status, const struct ls_error *error)
 {
-    if (status != LS_ECOMM)
+    if (status != LS_ECOMM && (!status || error->cause != LS_CAUSE_GIVEN_UP))
         return;
     int code = cmd_fail(status, error);
     cmd_flush();

@@ -48,6 +48,7 @@ enum ls_error_cause {
     LS_CAUSE_KEPT,      /* another rank has ended, and what this one's worker did is kept */
     LS_CAUSE_FAULTY,    /* memory or arithmetic of a machine is faulty */
     LS_CAUSE_READ_ONLY, /* of LS_EIO: the file system is read-only (EROFS) */
+    LS_CAUSE_GIVEN_UP,  /* of ls_world_run: a rank did not return, and its thread goes on */
 };
 
 /* What went wrong: where, what was expected, what to do. Owned by the caller; text is always a

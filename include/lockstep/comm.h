@@ -75,8 +75,9 @@ int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
  * only reports that a peer left comes after those that do not. A rank whose body fails makes the
  * others' pending operations fail rather than hang. If some rank has failed and timeouts are set
  * (ls_comm_set_timeout), a rank that for twice the longest of them has neither returned nor got on
- * (ls_progress) is given up, and the text says so: its thread goes on, with user and whatever else
- * it was given, so end the process soon. Local to the calling process. */
+ * (ls_progress) is given up, and the text and its cause, LS_CAUSE_GIVEN_UP, say so: its thread goes
+ * on, with user and whatever else it was given. Free nothing of that, whatever the status is, and
+ * end the process soon. Local to the calling process. */
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is

@@ -22,6 +22,7 @@ from . import _where, errors
 
 DIMS_MAX = 8
 WAITS, EVENT = 1, 2
+GIVEN_UP = 6  # LS_CAUSE_GIVEN_UP of lockstep/base.h
 INTERRUPTED = ("generate", "logprobs", "score", "evaluate")  # orders that Ctrl-C ends
 
 
@@ -189,6 +190,7 @@ class Unviewed(weakref.ref):  # type: ignore[type-arg]
 
 
 _living: Set[_Dropped] = set()
+_lent_for_ever: List[Any] = []  # arrays that a rank which did not return may still read
 
 
 class Session:
@@ -270,6 +272,8 @@ class Session:
         failure: Optional[errors.LockstepError] = None
         if turn:
             failure = error.raised(turn)
+            if error.cause == GIVEN_UP:
+                _lent_for_ever.append(self._lent)
         elif heard is None:
             answer = json.loads(lib.ls_session_answer(self._handle).decode())
         else:

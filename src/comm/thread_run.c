@@ -119,6 +119,8 @@ static int run_end(struct world_run *run, int started, struct ls_error *error)
         status = ls_error_set(error, failure->status,
                               "rank %d: %.760s; rank %d did not return (%d in all)", failure->rank,
                               failure->error.text, late_rank, late);
+    if (late)
+        ls_error_blame(error, LS_CAUSE_GIVEN_UP, "");
     else if (failure)
         status = ls_error_copy(error, failure->status, &failure->error);
     if (failure && !late && started > 1)

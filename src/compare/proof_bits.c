@@ -2,6 +2,7 @@
 #include <lockstep/compare.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t steps,
                   struct ls_proof *proof, struct ls_error *error)
@@ -21,21 +22,22 @@ int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t
     return status;
 }
 
+/* On the heap, and all that ranks need is in it: one that is given up keeps it. */
 struct proof_job {
-    const struct ls_config *config;
+    struct ls_config config;
     int64_t steps;
-    struct ls_proof *proof;
+    struct ls_proof proof[]; /* [steps] */
 };
 
 static int proof_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
-    const struct proof_job *job = user;
+    struct proof_job *job = user;
     if (ls_comm_rank(world) == 0)
-        return ls_proof_make(job->config, world, job->steps, job->proof, error);
+        return ls_proof_make(&job->config, world, job->steps, job->proof, error);
     struct ls_proof *mine = calloc((size_t)job->steps, sizeof *mine);
     int status = mine ? LS_OK : ls_no_memory(error, "for a proof");
     if (!status)
-        status = ls_proof_make(job->config, world, job->steps, mine, error);
+        status = ls_proof_make(&job->config, world, job->steps, mine, error);
     free(mine);
     return status;
 }
@@ -43,8 +45,21 @@ static int proof_body(struct ls_comm *world, void *user, struct ls_error *error)
 int ls_proof_threads(const struct ls_config *config, int64_t steps, struct ls_proof *proof,
                      struct ls_error *error)
 {
-    struct proof_job job = {config, steps, proof};
-    return ls_world_run((int)ls_config_ranks(config), proof_body, &job, error);
+    size_t bytes = (size_t)steps * sizeof *proof;
+    struct proof_job *job = calloc(1, sizeof *job + bytes);
+    struct ls_error why = {0};
+    if (!job)
+        return ls_no_memory(error, "for a proof");
+    job->config = *config;
+    job->steps = steps;
+    int status = ls_world_run((int)ls_config_ranks(config), proof_body, job, &why);
+    if (status)
+        ls_error_copy(error, status, &why);
+    else
+        memcpy(proof, job->proof, bytes);
+    if (why.cause != LS_CAUSE_GIVEN_UP)
+        free(job);
+    return status;
 }
 
 int64_t ls_proof_differs(const struct ls_proof *a, const struct ls_proof *b, int64_t steps)

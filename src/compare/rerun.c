@@ -130,11 +130,14 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
     snprintf(again->train.resume, sizeof again->train.resume, "%s", from ? checkpoint : "never");
     rerun->last = last;
     rerun->tensors_from = tensors_from;
+    struct ls_error why = {0};
     if (!status)
-        status = ls_world_run((int)ls_config_ranks(again), rerun_body, rerun, error);
+        status = ls_world_run((int)ls_config_ranks(again), rerun_body, rerun, &why);
+    if (why.code)
+        ls_error_copy(error, status, &why);
     if (!status)
         *out = rerun;
-    else if (status != LS_ECOMM) /* a rank that was given up may still use it */
+    else if (why.cause != LS_CAUSE_GIVEN_UP) /* that rank still uses it */
         ls_rerun_free(rerun);
     return status;
 }

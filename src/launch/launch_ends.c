@@ -13,8 +13,10 @@
 #define MARK "{\"lockstep_end\":"
 
 static const char *const causes[] = {
-    [LS_CAUSE_OTHER] = "other", [LS_CAUSE_LATE] = "late",     [LS_CAUSE_LATE_ONE] = "late_one",
-    [LS_CAUSE_KEPT] = "kept",   [LS_CAUSE_FAULTY] = "faulty", [LS_CAUSE_READ_ONLY] = "read_only",
+    [LS_CAUSE_OTHER] = "other",       [LS_CAUSE_LATE] = "late",
+    [LS_CAUSE_LATE_ONE] = "late_one", [LS_CAUSE_KEPT] = "kept",
+    [LS_CAUSE_FAULTY] = "faulty",     [LS_CAUSE_READ_ONLY] = "read_only",
+    [LS_CAUSE_GIVEN_UP] = "given_up",
 };
 
 void ls_launch_end_tell(int status, bool lives, const struct ls_error *error)

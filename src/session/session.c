@@ -5,6 +5,7 @@
 #include <lockstep/base/json.h>
 #include <lockstep/base/key.h>
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,9 +59,11 @@ static void ranks_ended(struct ls_session *s, int status, const struct ls_error 
 {
     pthread_mutex_lock(&s->lock);
     bool asked = s->under_way;
+    s->given_up = status && error->cause == LS_CAUSE_GIVEN_UP;
     s->opened = s->shared = false;
-    s->view_count = 0;
-    if (status && status != LS_ESTOPPED && s->order.verb->where != VERB_STARTS)
+    s->view_count = s->given_up ? s->view_count : 0;
+    bool fails = status && status != LS_ESTOPPED && s->order.verb->where != VERB_STARTS;
+    if (fails || s->given_up)
         s->broken = error_told(error);
     pthread_mutex_unlock(&s->lock);
     if (asked)
@@ -128,6 +131,10 @@ int ls_session_new(struct ls_session **out, struct ls_error *error)
     return ls_no_memory(error, "for a session's thread");
 }
 
+/* Sessions whose memory a rank still uses that was given up: they are kept, and found by who looks
+ * for leaks. */
+static struct ls_session *_Atomic sessions_kept;
+
 void ls_session_free(struct ls_session *s)
 {
     if (!s)
@@ -139,6 +146,10 @@ void ls_session_free(struct ls_session *s)
         pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
+        if (s->given_up) {
+            s->next = atomic_exchange(&sessions_kept, s);
+            return;
+        }
         pthread_cond_destroy(&s->changed);
         pthread_mutex_destroy(&s->lock);
     } else if (s->process)
@@ -169,6 +180,11 @@ static int admitted(const struct ls_session *s, const struct verb *verb, struct 
                             "%s: \"%s\" is under way, in another thread or a callback: a session "
                             "does one thing at a time",
                             verb->name, s->order.verb->name);
+    if (s->given_up)
+        return ls_error_set(error, s->broken.code,
+                            "%s: a rank did not return, and its thread still uses this session: "
+                            "use another one, or start the program again (%s)",
+                            verb->name, s->broken.text);
     if (ranks && !s->opened && s->broken.code)
         return ls_error_set(error, s->broken.code, "%s: the ranks have ended: %s", verb->name,
                             s->broken.text);
@@ -340,13 +356,19 @@ void ls_session_interrupt(struct ls_session *s)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
+/* Nobody writes to the answer. */
+static bool is_over(const struct ls_session *s)
+{
+    return !s->under_way && !s->given_up;
+}
+
 const char *ls_session_answer(struct ls_session *s)
 {
     free(s->answer_text);
-    if (s->reported && !s->under_way)
+    if (s->reported && is_over(s))
         answer_report(s);
     s->answer_text =
-        s->under_way ? NULL : json_dumps(s->answer, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        is_over(s) ? json_dumps(s->answer, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     return s->answer_text ? s->answer_text : "{}";
 }
 
@@ -355,7 +377,7 @@ bool ls_session_report(struct ls_session *s, struct ls_session_report *out)
     if (s->process != getpid()) /* of a fork: another thread may have had the lock */
         return false;
     pthread_mutex_lock(&s->lock);
-    bool there = s->reported && !s->under_way;
+    bool there = s->reported && is_over(s);
     if (there)
         *out = s->report;
     pthread_mutex_unlock(&s->lock);
@@ -364,7 +386,7 @@ bool ls_session_report(struct ls_session *s, struct ls_session_report *out)
 
 bool ls_session_array(struct ls_session *s, const char *name, struct ls_array *out)
 {
-    for (int i = 0; i < s->array_count && !s->under_way; i++)
+    for (int i = 0; i < s->array_count && is_over(s); i++)
         if (!strcmp(s->arrays[i].name, name)) {
             *out = s->arrays[i].array;
             return true;
@@ -377,7 +399,7 @@ void ls_session_unview(struct ls_session *s, const char *tensor)
     if (s->process != getpid()) /* of a fork: another thread may have had the lock */
         return;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < s->view_count && !s->under_way; i++) {
+    for (int i = 0; i < s->view_count && is_over(s); i++) {
         struct view *view = &s->views[i];
         if (strcmp(view->name, tensor) || view->count == 0)
             continue;

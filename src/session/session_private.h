@@ -118,6 +118,8 @@ struct ls_session {
     int status;                /* of the last order */
     struct ls_error error;     /* its text */
     struct ls_error broken;    /* why there are no ranks any more; code 0: they are well */
+    bool given_up;             /* one of them was: its thread goes on, and uses all that is here */
+    struct ls_session *next;   /* of those that are kept for such a thread */
     json_t *events;            /* that nobody has heard of */
     char *event, *answer_text; /* what was given out last */
 

@@ -71,7 +71,6 @@ static int verify_read(struct ls_session *s, struct ls_verify_request *request,
     return status;
 }
 
-/* After LS_ECOMM ranks may still be at work with what *v holds: nothing of it is freed then. */
 static int verify_alone(struct ls_session *s, struct ls_error *error)
 {
     struct ls_config config;
@@ -99,8 +98,6 @@ static int verify_alone(struct ls_session *s, struct ls_error *error)
         answer_set(s, "too_large", json_integer(v->too_large));
     }
     answer_set(s, "layouts", user.layouts);
-    if (status == LS_ECOMM)
-        return status;
     if (v)
         ls_verify_release(v);
     free(v);
@@ -151,8 +148,6 @@ static int diff_alone(struct ls_session *s, struct ls_error *error)
         if (!status)
             rerun_answer(s, d);
     }
-    if (status == LS_ECOMM) /* ranks may still be at work */
-        return status;
     if (d)
         ls_diff_release(d);
     free(d);
@@ -234,8 +229,6 @@ static int audit_alone(struct ls_session *s, struct ls_error *error)
     if (!status)
         verdict_answer(s, audit, &verdict);
     order_keys_release(&keys);
-    if (status == LS_ECOMM) /* ranks may still be at work */
-        return status;
     ls_rerun_free(again);
     if (audit)
         ls_audit_release(audit);

@@ -358,6 +358,7 @@ CASE(test_a_world_returns_without_it)
     int status = ls_world_run(3, body_sleeps_for_ever, NULL, &error);
     atomic_store(&released, true);
     assert_int_equal(status, LS_ECOMM);
+    assert_int_equal(error.cause, LS_CAUSE_GIVEN_UP);
     if (!strstr(error.text, "rank 0: barrier (step.c:5): timed out") ||
         !strstr(error.text, "late is rank 2: it has called nothing yet") ||
         !strstr(error.text, "; rank 2 did not return"))

@@ -13,6 +13,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +30,51 @@ enum { VOCAB = 96, SEQUENCES = 4, TOKENS = 32 };
 static bool lets_go; /* of pointers, before the next order */
 static atomic_bool kept_to_itself;
 
+static atomic_bool holds; /* a rank stays where it writes a tensor, */
+static sem_t arrived, go; /* until it may go on */
+
 WRAPPED(ls_distribute_replicated);
 int __wrap_ls_distribute_replicated(struct ls_dtensor *tensor, const void *full,
                                     struct ls_error *error)
 {
+    if (holds) {
+        sem_post(&arrived);
+        sem_wait(&go);
+    }
     return kept_to_itself ? LS_OK : __real_ls_distribute_replicated(tensor, full, error);
+}
+
+/* Of a world with one rank, which does not return: it is given up once it writes a tensor. */
+static struct {
+    int (*body)(struct ls_comm *comm, void *user, struct ls_error *error);
+    void *user;
+    pthread_t thread;
+} left;
+
+static void *left_main(void *unused)
+{
+    struct ls_comm *world;
+    struct ls_error error = {0};
+    (void)unused;
+    assert_int_equal(ls_comm_self_new(&world, &error), LS_OK);
+    left.body(world, left.user, &error);
+    ls_comm_free(world);
+    return NULL;
+}
+
+WRAPPED(ls_world_run);
+int __wrap_ls_world_run(int size,
+                        int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
+                        void *user, struct ls_error *error)
+{
+    if (!holds)
+        return __real_ls_world_run(size, body, user, error);
+    left.body = body;
+    left.user = user;
+    assert_int_equal(pthread_create(&left.thread, NULL, left_main, NULL), 0);
+    sem_wait(&arrived);
+    ls_error_set(error, LS_ECOMM, "rank 0 did not return");
+    return ls_error_blame(error, LS_CAUSE_GIVEN_UP, "");
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -438,6 +480,32 @@ CASE_WITH(test_views, scratch_setup, scratch_teardown)
     kept_to_itself = true;
     view_write(state, "view-3", ", \"parallel\": {\"threads\": 1, \"dp\": 2}", two);
     kept_to_itself = false;
+}
+
+/* ---- a rank that does not return ------------------------------------------------------------- */
+
+/* It works on with the session's memory, whatever becomes of the session. */
+CASE_WITH(test_a_rank_that_is_given_up, scratch_setup, scratch_teardown)
+{
+    static float values[32 * 32];
+    const struct ls_array value = {"value", "f4", 2, {32, 32}, values};
+    const char *keys = keys_of(state, "left", layouts[0]);
+    struct ls_session *s = session_new();
+    sem_init(&arrived, 0, 0);
+    sem_init(&go, 0, 0);
+    holds = true;
+    ok(s, "open", keys, NULL, 0);
+    refused(s, "tensor_set", "{\"name\": \"h.0.attn.q.weight\"}", &value, 1, LS_ECOMM,
+            "rank 0 did not return");
+    holds = false;
+    refused(s, "open", keys, NULL, 0, LS_ECOMM, "its thread still uses this session: use another");
+    refused(s, "configure", keys, NULL, 0, LS_ECOMM, "its thread still uses this session");
+    assert_string_equal(ls_session_answer(s), "{}");
+    ls_session_free(s);
+    sem_post(&go);
+    assert_int_equal(pthread_join(left.thread, NULL), 0);
+    sem_destroy(&go);
+    sem_destroy(&arrived);
 }
 
 /* ---- a model --------------------------------------------------------------------------------- */
