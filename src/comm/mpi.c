@@ -192,7 +192,7 @@ static bool peer_left(struct mpi_comm *comm, double now_s, double moved_s)
     const char *why = comm_mpi_farewells_of(&engine.farewells, comm->world_ranks, comm->base.size,
                                             now_s - still_s, &rank);
     if (why)
-        comm_mpi_give_up(comm, "rank %d of the job has left: %s", rank, why);
+        comm_mpi_give_up(comm, true, "rank %d of the job has left: %s", rank, why);
     return why != NULL;
 }
 
@@ -284,7 +284,8 @@ static void mpi_free(struct ls_comm *base)
     for (int i = 0; i < LS_COMM_PENDING_MAX; i++)
         if (base->pending[i].ticket && mpi_test(base, base->pending[i].operation))
             comm_mpi_retire(comm, base->pending[i].operation);
-    comm_mpi_resources_free(comm);
+    if (!engine.stuck)
+        comm_mpi_resources_free(comm);
     /* Collective, formally: after a timeout the process ends without it. */
     if (!engine.timed_out) {
         MPI_Comm_free(&comm->pairs);
@@ -471,7 +472,7 @@ static bool splitting_await(struct splitting *s, struct mpi_comm *own, struct ls
     enum ls_error_cause cause = ended < 0 ? flight_late_cause(&late) : LS_CAUSE_OTHER;
     for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next) {
         comm->broken_cause = cause;
-        comm_mpi_give_up(comm, "%s", text);
+        comm_mpi_give_up(comm, false, "%s", text);
     }
     engine.timed_out = engine.stuck = true;
     ls_error_set(error, LS_ECOMM, "a group of %d ranks is not made: %s", base->size, text);

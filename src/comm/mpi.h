@@ -95,9 +95,10 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
                    double now_s);
 /* A rank that has ended, where others live on: of those in among[n], or of all (NULL); -1: none. */
 int comm_mpi_ended(const struct mpi_comm *comm, const bool *among);
-/* Fails all that is pending on the communicator, for that reason. */
-void comm_mpi_give_up(struct mpi_comm *comm, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Fails all that is pending on the communicator, for that reason. drops: no message that comes
+ * later is written to its buffers, for which MPI is called. */
+void comm_mpi_give_up(struct mpi_comm *comm, bool drops, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* mpi_farewell.c: who left the job while others go on. */
 struct mpi_farewell {

@@ -44,6 +44,8 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
         slot->statuses = take(2 * n, sizeof *slot->statuses, &failed);
         for (int l = 0; l < MPI_LANES; l++) {
             slot->lanes[l].requests = take(2 * n, sizeof *slot->lanes[l].requests, &failed);
+            for (size_t i = 0; i < 2 * n && slot->lanes[l].requests; i++)
+                slot->lanes[l].requests[i] = MPI_REQUEST_NULL;
             slot->lanes[l].peers = take(2 * n, sizeof *slot->lanes[l].peers, &failed);
             slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
         }
@@ -51,17 +53,36 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
     return failed ? ls_no_memory(error, "for an MPI communicator of %zu ranks", n) : LS_OK;
 }
 
+/* Messages that are under way are given up: none that comes later is written to their buffers. */
+static void requests_drop(MPI_Request *requests, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (requests[i] == MPI_REQUEST_NULL)
+            continue;
+        MPI_Cancel(&requests[i]);
+        MPI_Request_free(&requests[i]);
+    }
+}
+
+/* A request of MPI_Ibarrier may be neither cancelled nor freed. */
+static void slot_drop(struct mpi_slot *slot)
+{
+    const struct mpi_op *op = slot->op;
+    bool ours = op && !(op->call.op == COMM_BARRIER && op->stage == MPI_MOVING);
+    for (int l = 0; l < MPI_LANES; l++) {
+        struct mpi_lane *lane = &slot->lanes[l];
+        if (lane->busy && ours)
+            requests_drop(lane->requests, lane->requests_count);
+        lane->busy = false;
+    }
+}
+
 static void ops_free(struct mpi_op *list)
 {
     while (list) {
         struct mpi_op *op = list;
         list = op->next;
-        for (int i = 0; i < op->parts_count; i++) {
-            if (op->parts[i] == MPI_REQUEST_NULL)
-                continue;
-            MPI_Cancel(&op->parts[i]);
-            MPI_Request_free(&op->parts[i]);
-        }
+        requests_drop(op->parts, op->parts_count);
         if (op->parts != op->few_parts)
             free(op->parts);
         free(op);
@@ -73,14 +94,9 @@ void comm_mpi_resources_free(struct mpi_comm *comm)
 {
     for (int s = 0; s < MPI_ACTIVE; s++) {
         struct mpi_slot *slot = &comm->slots[s];
+        slot_drop(slot);
         for (int l = 0; l < MPI_LANES; l++) {
             struct mpi_lane *lane = &slot->lanes[l];
-            for (int i = 0; lane->busy && i < lane->requests_count; i++) {
-                if (lane->requests[i] == MPI_REQUEST_NULL)
-                    continue;
-                MPI_Cancel(&lane->requests[i]);
-                MPI_Request_free(&lane->requests[i]);
-            }
             free(lane->requests);
             free(lane->peers);
             free(lane->inputs);
@@ -133,17 +149,29 @@ static void comm_end_all(struct mpi_comm *comm)
     comm->queue = comm->sends = NULL;
 }
 
+/* Before that, where MPI may be called: buffers are their callers' again. */
+static void comm_drop_all(struct mpi_comm *comm)
+{
+    for (const struct mpi_op *op = comm->sends; op; op = op->next)
+        requests_drop(op->parts, op->parts_count);
+    for (int s = 0; s < MPI_ACTIVE; s++)
+        slot_drop(&comm->slots[s]);
+}
+
 static void comm_break(struct mpi_comm *comm, const char *what, int code)
 {
     char reason[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(code, reason, &length);
     snprintf(comm->broken_text, sizeof comm->broken_text, "%s failed: %.400s", what, reason);
+    comm_drop_all(comm);
     comm_end_all(comm);
 }
 
 void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op)
 {
+    if (!comm->broken) /* behind a part of another length than expected */
+        requests_drop(op->parts, op->parts_count);
     if (op->parts != op->few_parts)
         free(op->parts);
     op->parts = NULL;
@@ -558,7 +586,7 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
     if (ended >= 0 && (comm_mpi_advance(comm) || atomic_load(&op->over)))
         return true;
     if (ended >= 0) {
-        comm_mpi_give_up(comm, "the process of %s has ended",
+        comm_mpi_give_up(comm, true, "the process of %s has ended",
                          comm_rank_text(ended, comm->world_ranks[ended]).text);
         return false;
     }
@@ -567,13 +595,16 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
     flight_late_text(&comm->base, call, now_s - wait->begin_s, &late, comm->broken_text,
                      sizeof comm->broken_text);
     comm->broken_cause = flight_late_cause(&late);
+    comm_drop_all(comm);
     comm_end_all(comm);
     return false;
 }
 
-void comm_mpi_give_up(struct mpi_comm *comm, const char *format, ...)
+void comm_mpi_give_up(struct mpi_comm *comm, bool drops, const char *format, ...)
 {
     LS_FORMAT(comm->broken_text, format);
+    if (drops)
+        comm_drop_all(comm);
     comm_end_all(comm);
 }
 

@@ -1,5 +1,6 @@
 /* A process that is stopped, or dies, within MPI's own calls that make a communicator, or dies
  * while the others wait for its messages: they name it. If one lacks memory, all fail together.
+ * What comes after a wait has failed is not written to its buffer, which may be freed by then.
  * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
 /* check: waits */
 #include "../support/extent.h"
@@ -19,7 +20,8 @@
 #endif
 
 #define WITHOUT_MEMORY "memory"
-enum { EXIT_LATE = 19, RANKS = 3 };
+#define TOO_LATE       "late"
+enum { EXIT_LATE = 19, RANKS = 3, LATE = 64 };
 
 static const char *program;
 
@@ -108,6 +110,52 @@ static int memory_main(void)
     return status ? 1 : 0;
 }
 
+/* ---- a message that comes too late ----------------------------------------------------------- */
+
+/* Rank 0 waits in vain; the others call the same once it has given up. *got: what it then has. */
+static int late_get(bool collective, float got[LATE], struct ls_error *error)
+{
+    const double short_s = 0.05;
+    struct ls_comm *group = NULL;
+    int rank = ls_comm_rank(whole), status = group_make(&group, error);
+    if (status)
+        return status;
+    ls_comm_set_check(group, false);
+    ls_comm_set_timeout(group, short_s);
+    if (rank > 0)
+        status = ls_barrier(whole, error);
+    for (int i = 0; i < LATE; i++)
+        got[i] = (float)rank;
+    int came = collective  ? ls_broadcast(group, got, LATE, LS_F32, 1, NULL)
+               : rank == 0 ? ls_recv(group, got, LATE, LS_F32, 1, 0, NULL)
+               : rank == 1 ? ls_send(group, got, LATE, LS_F32, 0, 0, NULL)
+                           : LS_OK;
+    if (rank == 0)
+        status = came == LS_ECOMM ? ls_barrier(whole, error)
+                                  : ls_error_set(error, LS_EINVAL, "rank 0 got %d", came);
+    if (!status)
+        status = ls_barrier(whole, error); /* what was sent is there */
+    for (int i = 0; i < LATE && rank == 0 && !status; i++)
+        if (got[i] != 0)
+            status = ls_error_set(error, LS_EINVAL, "%s: element %d is %g: expected none",
+                                  collective ? "broadcast" : "recv", i, (double)got[i]);
+    return status;
+}
+
+static int late_main(void)
+{
+    static float got[2][LATE];
+    struct ls_error error = {0};
+    int status = ls_comm_mpi_new(&whole, &error);
+    for (int i = 0; i < 2 && !status; i++)
+        status = late_get(i, got[i], &error);
+    fprintf(stderr, "rank %d says: %s\n", ls_mpi_launched_rank(), status ? error.text : "kept");
+    if (status || ls_comm_rank(whole) == 0)
+        ls_mpi_abort(status ? 1 : EXIT_LATE);
+    ls_barrier(whole, &error); /* is ended in there */
+    return 1;
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 /* The mode: which rank gets which signal, where; and the others' timeout, in seconds. */
@@ -118,6 +166,8 @@ static int rank_main(const char *mode)
     int rank = -1, place = NOWHERE, timeout_s = 0;
     if (!strcmp(mode, WITHOUT_MEMORY))
         return memory_main();
+    if (!strcmp(mode, TOO_LATE))
+        return late_main();
     sscanf(mode, "%d %d %d %d", &rank, &place, &signal_number, &timeout_s);
     int status = ls_comm_mpi_new(&world, &error);
     if (!status) {
@@ -210,6 +260,16 @@ CASE(test_a_rank_that_lacks_memory_fails_with_all)
     mpirun_or_skip();
     int status = mpirun(program, RANKS, WITHOUT_MEMORY, output, sizeof output);
     if (status)
+        fail_msg("the job ended with %d; it said:\n%s", status, output);
+}
+
+CASE(test_a_message_that_comes_too_late_is_not_written)
+{
+    if (!check_all())
+        return; /* 0.3 s */
+    mpirun_or_skip();
+    int status = mpirun(program, RANKS, TOO_LATE, output, sizeof output);
+    if (!strstr(output, "rank 0 says: kept"))
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
