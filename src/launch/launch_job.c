@@ -238,6 +238,7 @@ static int job_fork(struct launch_job *job, const struct launch_start *start, st
     int failure = errno;
     close(ends[1]);
     if (job->pid < 0) {
+        job->pid = 0;
         close(ends[0]);
         return ls_error_errno(error, failure,
                               "the job cannot be started, because the system gives it no process "

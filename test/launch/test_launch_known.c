@@ -124,6 +124,7 @@ CASE_WITH(test_no_process_for_the_job, scratch_setup, scratch_teardown)
     full = true;
     assert_int_equal(job_start(*state, &output, &job), LS_EIO);
     full = false;
+    assert_int_equal(job.pid, 0); /* a kill of -1 would be one of all processes */
     assert_true(job.segments[0] && access(job.segments, F_OK) != 0);
 }
 
