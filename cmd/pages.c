@@ -500,7 +500,8 @@ static const struct cmd_page pages[] = {
      "writes a folder with only the adapters.\n\n--quantize int8 makes matrices Q8_0: 32 values of "
      "a row are int8 with one scale in fp16. A matrix whose rows are not whole blocks of 32 is "
      "fp16, with a warning.\n\nA model that the format cannot represent is refused, and the error "
-     "names the key. The output appears complete or not at all.",
+     "names the key. A weight that --dtype would make infinite is refused, too: fp16 ends at "
+     "65504. The output appears complete or not at all.",
      export_options, cmd_export, 0,
      "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"

@@ -144,7 +144,10 @@ enum ls_export_format {
  *
  * Q8_0 is ggml's int8: blocks of 32 values of a row with one scale in fp16. Vectors and learned
  * positions stay float32, and a matrix whose rows are not whole blocks is fp16, with a warning:
- * what llama.cpp does. LS_EDATA names tensor and row of a weight that int8 cannot represent. */
+ * what llama.cpp does.
+ *
+ * LS_EDATA names tensor and row of a weight that the type cannot represent: of int8 also one that
+ * is not finite, of fp16 and bf16 a finite one that would become infinite. */
 struct ls_export {
     const char *from, *which; /* which may be NULL */
     enum ls_export_format format;

@@ -191,22 +191,59 @@ static int columns_read(struct exporting *ex, const struct out_tensor *tensor, i
     return status;
 }
 
+/* Whether a finite value would be infinite in the half type. */
+static inline bool half_overflows(enum ls_dtype half, float x)
+{
+    /* Of |x|, as integers: the least that is rounded to infinity, and infinity itself. */
+    const uint32_t least = half == LS_F16 ? 0x477ff000u : 0x7f7f8000u, infinite = 0x7f800000u;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits & 0x7fffffffu) - least < infinite - least;
+}
+
+/* Returns count, or the first value that the type has no finite number for. */
+static int64_t half_round(struct exporting *ex, enum ls_dtype half, int64_t count,
+                          const float *values, void *out)
+{
+    bool overflows = false;
+    int64_t first = 0;
+    for (int64_t i = 0; i < count; i++)
+        overflows |= half_overflows(half, values[i]);
+    ls_cast_to_half(&ex->ops, half, count, values, out);
+    while (overflows && !half_overflows(half, values[first]))
+        first++;
+    return overflows ? first : count;
+}
+
+static int too_large(const struct out_tensor *tensor, int64_t row, int64_t col, float value,
+                     struct ls_error *error)
+{
+    bool half = tensor->dtype == LS_F16;
+    return ls_error_set(error, LS_EDATA,
+                        "%s: row %lld, column %lld: %.9g is beyond the numbers of %s, which end "
+                        "at %s; choose %s",
+                        tensor->name, (long long)row, (long long)col, (double)value,
+                        half ? "fp16" : "bf16", half ? "65504" : "3.39e38",
+                        half ? "bf16 or fp32" : "fp32");
+}
+
 /* values [rows, cols] of the tensor as the file has them. */
 static int block_convert(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
                          int64_t rows, const float *values, void *out, struct ls_error *error)
 {
-    int64_t count = rows * tensor->cols, good = count;
-    if (tensor->dtype == LS_I8)
-        good = gguf_q8_quantize(count, values, out);
-    else
-        ls_cast_to_half(&ex->ops, tensor->dtype, count, values, out);
-    return good == count
-               ? LS_OK
+    int64_t count = rows * tensor->cols;
+    int64_t good = tensor->dtype == LS_I8 ? gguf_q8_quantize(count, values, out)
+                                          : half_round(ex, tensor->dtype, count, values, out);
+    int64_t col = good % tensor->cols;
+    row += good / tensor->cols;
+    if (good == count)
+        return LS_OK;
+    return tensor->dtype != LS_I8
+               ? too_large(tensor, row, col, values[good], error)
                : ls_error_set(error, LS_EDATA,
                               "%s: row %lld, from column %lld on: int8 cannot represent a "
-                              "weight that is not finite, or more than 8e6",
-                              tensor->name, (long long)(row + good / tensor->cols),
-                              (long long)(good % tensor->cols));
+                              "weight that is not finite, or more than 8e6; choose bf16 or fp32",
+                              tensor->name, (long long)row, (long long)col);
 }
 
 /* Rows [row, row + rows) of the tensor into a block of the pump. */

@@ -10,6 +10,7 @@
 #include "../support/told.h"
 #include "folders.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -631,6 +632,37 @@ CASE_WITH(test_bad_int8, scratch_setup, scratch_teardown)
     expect_refused(*state, "in", (struct ls_export){.format = LS_EXPORT_LLMC, .dtype = LS_I8},
                    "int8: only a GGUF file has it");
     assert_int_equal(scratch_count(*state), before);
+}
+
+/* A weight that a smaller type would make infinite is named, and nothing is left. The largest that
+ * is rounded to a finite one goes out, and what is not finite stays so. */
+CASE_WITH(test_weights_beyond_a_type, scratch_setup, scratch_teardown)
+{
+    static const float least[] = {65520, -65520, 3.3961775e38f, -FLT_MAX};
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
+    const struct ls_export gguf = {.format = LS_EXPORT_GGUF, .dtype = LS_F16};
+    int before = scratch_count(*state);
+    float row[32] = {1};
+    for (int i = 0; i < 4; i++) {
+        struct ls_export hf = {.dtype = i < 2 ? LS_F16 : LS_BF16};
+        row[9] = least[i];
+        row[10] = i < 2 ? 1e30f : FLT_MAX;
+        row_edit(folder, UP, 40, row);
+        expect_refused(*state, "in", hf,
+                       i == 0   ? UP ": row 40, column 9: 65520 is beyond the numbers of fp16, "
+                                     "which end at 65504; choose bf16 or fp32"
+                       : i == 1 ? ": -65520 is beyond"
+                       : i == 2 ? UP ": row 40, column 9: 3.39617753e+38 is beyond the numbers of "
+                                     "bf16, which end at 3.39e38; choose fp32"
+                                : ": -3.40282347e+38 is beyond");
+    }
+    expect_refused(*state, "in", gguf, "blk.1.ffn_up.weight: row 40, column 9: -3.4");
+    assert_int_equal(scratch_count(*state), before);
+    row[9] = nextafterf(65520, 0);
+    row[10] = -INFINITY;
+    row[11] = NAN;
+    row_edit(folder, UP, 40, row);
+    model_export(*state, "in", "out", (struct ls_export){.dtype = LS_F16});
 }
 
 #define GEMMA "model.arch=gemma2 model.attention_softcap=5 model.logit_softcap=5 model.window=8 "
