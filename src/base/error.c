@@ -209,7 +209,8 @@ int ls_error_errno(struct ls_error *error, int errno_value, const char *format, 
     error_write(error, code, format, args);
     va_end(args);
     if (error)
-        ls_error_set(error, code, "%.900s: %s", error->text, strerror(errno_value));
+        ls_error_set(error, code, "%.900s: %s%s", error->text, strerror(errno_value),
+                     errno_value == EMFILE ? " (raise ulimit -n)" : "");
     if (errno_value == EROFS)
         ls_error_blame(error, LS_CAUSE_READ_ONLY, "");
     return code;

@@ -198,6 +198,7 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
         file->fd = special ? special_open(file->path)
                            : open(file->temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
         failure = file->fd < 0 ? errno : 0;
+        ls_fd_opened(file->fd);
     }
     if (!failure)
         return LS_OK;
@@ -288,6 +289,7 @@ int ls_memory_file_open(struct ls_atomic_file *file, const char *path, struct ls
         if (file->fd < 0)
             file->fd = memory_new();
         failure = file->fd < 0 ? errno : 0;
+        ls_fd_opened(file->fd);
     }
     if (!failure)
         return LS_OK;

@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,6 +131,19 @@ static bool wait_for(int fd, bool bytes_only)
     return ready > 0 && (!bytes_only || (waits.revents & POLLIN));
 }
 
+void ls_fd_opened(int fd)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct rlimit files;
+    pthread_mutex_lock(&mutex);
+    if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max && fd >= 0 &&
+        (rlim_t)fd >= files.rlim_cur - files.rlim_cur / 4) {
+        files.rlim_cur = files.rlim_max / 2 < files.rlim_cur ? files.rlim_max : 2 * files.rlim_cur;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
 /* ls_file_open without the wait; reads will not wait either. */
 static int open_kind(const char *path, unsigned kinds, int code, int *fd, int64_t *size,
                      struct ls_error *error)
@@ -157,6 +172,7 @@ static int open_kind(const char *path, unsigned kinds, int code, int *fd, int64_
                             kind_name(status.st_mode), kinds & LS_FILE_PIPE ? " or a pipe" : "");
     }
     *size = S_ISREG(status.st_mode) ? (int64_t)status.st_size : 0;
+    ls_fd_opened(*fd);
     return LS_OK;
 }
 

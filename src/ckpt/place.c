@@ -27,9 +27,9 @@ static int held_file_open(struct ls_held *held, int directory, const char *name,
     file->fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
     if (file->fd < 0)
         return ls_error_errno(error, errno, "%s/%s%s", held->directory, name,
-                              errno == EMFILE ? " (a copy holds all files of a checkpoint open: "
-                                                "raise ulimit -n)"
+                              errno == EMFILE ? " (a copy holds all files of a checkpoint open)"
                                               : "");
+    ls_fd_opened(file->fd);
     held->count++;
     if (fstat(file->fd, &status))
         return ls_error_errno(error, errno, "%s/%s", held->directory, name);

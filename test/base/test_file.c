@@ -552,6 +552,35 @@ CASE_WITH(test_the_head_of_a_file, scratch_setup, scratch_teardown)
     }
 }
 
+/* More files than the soft limit: it grows up to the hard one. */
+CASE_WITH(test_many_files_are_open, scratch_setup, scratch_teardown)
+{
+    enum { FILES = 100 };
+    struct rlimit before, now;
+    int fd[FILES], next = dup(0);
+    int64_t size;
+    struct ls_error error = {0};
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &before);
+    if (before.rlim_max < (rlim_t)(next + 2 * FILES))
+        skip();
+    const char *path = scratch_path(*state, "file");
+    scratch_write(path, "x", 1);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next + 8, before.rlim_max});
+    for (int i = 0; i < FILES; i += 2) {
+        struct ls_atomic_file file;
+        assert_ok(ls_file_open(path, 0, LS_EDATA, &fd[i], &size, &error), error);
+        assert_ok(ls_atomic_file_open(&file, path, NULL, &error), error);
+        fd[i + 1] = dup(file.fd);
+        ls_atomic_file_abort(&file);
+    }
+    getrlimit(RLIMIT_NOFILE, &now);
+    assert_true(now.rlim_max == before.rlim_max && now.rlim_cur < before.rlim_max);
+    for (int i = 0; i < FILES; i++)
+        close(fd[i]);
+    setrlimit(RLIMIT_NOFILE, &before);
+}
+
 /* A pipe into which nobody writes, or somebody who says nothing: both end after LS_FILE_WAIT_S. */
 CASE_WITH(test_silent_pipes_end, scratch_setup, scratch_teardown)
 {

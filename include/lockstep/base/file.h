@@ -168,6 +168,11 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
 
 /* ---- descriptors ---------------------------------------------------------------------------- */
 
+/* fd was opened and stays open for long. If it is near the process's limit of open files, the limit
+ * doubles, up to the hard one: the usual 1,024 are fewer than a checkpoint of many ranks has. The
+ * calls above that open a file do this. */
+void ls_fd_opened(int fd);
+
 /* Reads bytes of a file from offset at on, whatever its own place is, and goes on after a signal.
  * *done = how many are there: fewer only if the file ends before. 0 or errno, with what came before
  * it in *done. */
