@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -99,6 +100,8 @@ static int part_copy(struct copying *c, struct ls_checkpoint_writer *checkpoint,
     }
     if (!status && begun)
         status = ls_checkpoint_writer_end(checkpoint, error);
+    if (!status && begun) /* not all ranks' files of both parts are open at once */
+        status = ls_checkpoint_writer_sync(checkpoint, error);
     state_listing_release(&list);
     return status;
 }
@@ -157,6 +160,19 @@ static int tensors_check(const struct reshard *of, struct ls_error *error)
     return status;
 }
 
+/* Each rank has a file open, and the process some of its own. */
+static int files_admit(const struct ls_layout *layout, struct ls_error *error)
+{
+    enum { OWN = 64 };
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)layout->ranks + OWN <= files.rlim_max)
+        return LS_OK;
+    return ls_error_set(error, LS_EIO,
+                        "%lld ranks write as many files at once, and this process may open %llu: "
+                        "raise the limit (ulimit -Hn), or choose fewer ranks",
+                        (long long)layout->ranks, (unsigned long long)files.rlim_max);
+}
+
 int ls_state_reshard(struct ls_checkpoint *from, const struct ls_config *config,
                      const struct ls_layout *layout, const char *run_directory,
                      const struct ls_fault *fault, struct ls_error *error)
@@ -173,6 +189,8 @@ int ls_state_reshard(struct ls_checkpoint *from, const struct ls_config *config,
                          .layout = layout,
                          .run = run_directory,
                          .fault = fault};
-    int status = tensors_check(&of, error);
+    int status = files_admit(layout, error);
+    if (!status)
+        status = tensors_check(&of, error);
     return status ? status : ls_world_run((int)layout->ranks, rank_body, &of, error);
 }

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Rows that two ranks do not divide evenly; a tied table. */
@@ -161,6 +163,25 @@ static void expect_refused(const char *from, const char *keys, const char *run, 
         fail_msg("%s: expected %d, %s, found %d: %s", keys, code, words, status, error.text);
 }
 
+/* In a process that may not have as many files open as the layout has ranks. */
+static void expect_too_many(const char *from, const char *run)
+{
+    int ended = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        struct ls_error error = {0};
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){65, 65});
+        int status = reshard(from, "parallel.dp=2", run, NULL, &error);
+        fputs(error.text, stderr);
+        _exit(status == LS_EIO && strstr(error.text, "2 ranks write as many files at once, and "
+                                                     "this process may open 65: raise the limit")
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+}
+
 /* Refused, or failed at any call: nothing is left. */
 CASE_WITH(test_refusals_and_faults, tokens_setup, scratch_teardown)
 {
@@ -173,6 +194,7 @@ CASE_WITH(test_refusals_and_faults, tokens_setup, scratch_teardown)
     expect_refused(run, "parallel.tp=3", made, LS_ELAYOUT, "parallel.tp");
     expect_refused(run, "", run, LS_ECONFIG, "already exists");
     expect_refused(scratch_path(*state, "none"), "", made, LS_EIO, "none");
+    expect_too_many(run, made);
     const char *shard =
         scratch_path(run, STEP_2 "/shard-00002-optimizer-00001-of-00001.safetensors");
     size_t size;
