@@ -12,6 +12,8 @@ struct source {
     struct ls_sample_order order;
     int64_t limit; /* samples that it has in all its epochs; INT64_MAX: no limit */
 };
+/* Between two marks samples are counted: few enough to do so each time one is asked for. */
+enum { MARK = 1024 };
 /* Samples [first, end) of the run. Of a period that it does not reach the end of, what is behind
  * its own end is not there. */
 struct stage {
@@ -19,7 +21,7 @@ struct stage {
     int64_t *parts;   /* [sources] of a period */
     int64_t *before;  /* [sources] samples that each had before the stage */
     uint16_t *source; /* [period] whose a sample is */
-    int32_t *rank;    /* [period] how many that source had before in the period */
+    int32_t *marks;   /* [marks, sources] how many each had before sample MARK of it, 2 MARK, ... */
     bool rounded;
 };
 struct ls_blend {
@@ -177,6 +179,8 @@ static void period_fill(struct stage *stage, struct filling *f, const struct sou
         ready_put(&f->ready, f->due[i], i);
     }
     for (int64_t number = 0; number < length; number++) {
+        for (int i = 0; i < count && number % MARK == 0; i++)
+            stage->marks[number / MARK * count + i] = (int32_t)f->due[i].count;
         for (int i = f->heads[number]; i >= 0; i = f->due[i].after)
             ready_put(&f->ready, f->due[i], i);
         LS_ASSERT(f->ready.count > 0);
@@ -185,7 +189,6 @@ static void period_fill(struct stage *stage, struct filling *f, const struct sou
         struct due *due = &f->due[first];
         LS_ASSERT((int64_t)(key >> 16) > number);
         stage->source[number] = (uint16_t)first;
-        stage->rank[number] = (int32_t)due->count;
         due_next(due);
         if (due->count < due->part && due->released <= number) {
             ready_put(&f->ready, *due, first);
@@ -199,28 +202,34 @@ static void period_fill(struct stage *stage, struct filling *f, const struct sou
 }
 
 /* How many of the first `count` samples of a period are of a source. */
-static int64_t period_before(const struct stage *stage, int64_t count, int source)
+static int64_t period_before(const struct ls_blend *blend, const struct stage *stage, int64_t count,
+                             int source)
 {
-    while (count > 0 && stage->source[count - 1] != source)
-        count--;
-    return count > 0 ? stage->rank[count - 1] + 1 : 0;
+    int64_t mark = ls_max(count - 1, 0) / MARK; /* that of sample `count` may not be there */
+    const uint16_t *from = stage->source + mark * MARK, sought = (uint16_t)source;
+    uint16_t more = 0; /* MARK at most: in 16 bits, the loop becomes short vectors */
+    for (int64_t at = 0; at < count - mark * MARK; at++)
+        more = (uint16_t)(more + (from[at] == sought));
+    return stage->marks[mark * blend->source_count + source] + more;
 }
 
-static int64_t stage_before(const struct stage *stage, int64_t number, int source)
+static int64_t stage_before(const struct ls_blend *blend, const struct stage *stage, int64_t number,
+                            int source)
 {
     int64_t count = number - stage->first;
     return stage->before[source] + count / stage->period * stage->parts[source] +
-           period_before(stage, count % stage->period, source);
+           period_before(blend, stage, count % stage->period, source);
 }
 
 /* The number behind the sample of a source that is its `count`-th in the stage, from 1. */
-static int64_t stage_number_behind(const struct stage *stage, int source, int64_t count)
+static int64_t stage_number_behind(const struct ls_blend *blend, const struct stage *stage,
+                                   int source, int64_t count)
 {
     int64_t periods = (count - 1) / stage->parts[source], behind;
     int64_t rank = (count - 1) % stage->parts[source];
     int64_t at = rank * stage->period / stage->parts[source]; /* not before it is released */
-    while (stage->source[at] != source || stage->rank[at] != rank)
-        at++;
+    for (rank -= period_before(blend, stage, at, source); stage->source[at] != source || rank; at++)
+        rank -= stage->source[at] == source;
     if (__builtin_mul_overflow(periods, stage->period, &behind) ||
         __builtin_add_overflow(behind, stage->first + at + 1, &behind))
         return INT64_MAX;
@@ -234,7 +243,7 @@ static void stage_release(struct stage *stage)
     free(stage->parts);
     free(stage->before);
     free(stage->source);
-    free(stage->rank);
+    free(stage->marks);
 }
 
 static int stage_memory(struct stage *stage, int sources, struct ls_error *error)
@@ -250,20 +259,19 @@ static int period_make(struct stage *stage, const struct source *sources, int co
                        struct ls_error *error)
 {
     const size_t most = (size_t)ls_min(stage->period, stage->end - stage->first);
+    const size_t marks = (most + MARK - 1) / MARK * (size_t)count;
     struct filling filling = {.due = calloc((size_t)count, sizeof *filling.due),
                               .ready.keys = calloc((size_t)count, sizeof *filling.ready.keys),
                               .heads = malloc(most * sizeof *filling.heads)};
-    stage->source = malloc((size_t)stage->period * sizeof *stage->source);
-    stage->rank = malloc((size_t)stage->period * sizeof *stage->rank);
-    bool good = filling.due && filling.ready.keys && filling.heads && stage->source && stage->rank;
+    stage->source = malloc(most * sizeof *stage->source);
+    stage->marks = malloc(marks * sizeof *stage->marks);
+    bool good = filling.due && filling.ready.keys && filling.heads && stage->source && stage->marks;
     if (good)
         period_fill(stage, &filling, sources, count);
     if (good && stage->end - stage->first < stage->period) {
         size_t length = (size_t)(stage->end - stage->first);
         void *source = realloc(stage->source, length * sizeof *stage->source);
         stage->source = source ? source : stage->source;
-        void *rank = realloc(stage->rank, length * sizeof *stage->rank);
-        stage->rank = rank ? rank : stage->rank;
     }
     free(filling.due);
     free(filling.ready.keys);
@@ -332,8 +340,8 @@ static void stage_end_epochs(const struct ls_blend *blend, struct stage *stage)
     for (int i = 0; i < blend->source_count; i++)
         if (stage->parts[i] > 0 && blend->sources[i].limit < INT64_MAX)
             stage->end =
-                ls_min(stage->end,
-                       stage_number_behind(stage, i, blend->sources[i].limit - stage->before[i]));
+                ls_min(stage->end, stage_number_behind(blend, stage, i,
+                                                       blend->sources[i].limit - stage->before[i]));
 }
 
 /* One stage more, from where the last one ended; *going is false if none is left. */
@@ -345,7 +353,7 @@ static int stage_add(struct ls_blend *blend, const struct ls_blend_config *confi
     struct stage stage = {.first = last ? last->end : 0};
     int status = stage_memory(&stage, blend->source_count, error);
     for (int i = 0; i < blend->source_count && !status && last; i++)
-        stage.before[i] = stage_before(last, last->end, i);
+        stage.before[i] = stage_before(blend, last, last->end, i);
     if (!status)
         status = weights_at(config, blend, stage.first, stage.before, weights, &stage.end, error);
     *going = !status && any(weights, blend->source_count);
@@ -497,9 +505,7 @@ struct ls_blend_place ls_blend_at(const struct ls_blend *blend, int64_t number)
     LS_ASSERT(number >= 0 && number < stage->end);
     int64_t at = (number - stage->first) % stage->period;
     int source = stage->source[at];
-    int64_t position = stage->before[source] +
-                       (number - stage->first) / stage->period * stage->parts[source] +
-                       stage->rank[at];
+    int64_t position = stage_before(blend, stage, number, source);
     const struct ls_sample_order *order = &blend->sources[source].order;
     return (struct ls_blend_place){source, position / order->samples,
                                    ls_sample_at(order, position)};

@@ -4,6 +4,7 @@
 
 #include <lockstep/data/blend.h>
 
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,6 +468,24 @@ CASE(test_many_short_sources)
         had[ls_blend_source_at(blend, number)]++;
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(had[i], 3 + i);
+    ls_blend_free(blend);
+}
+
+/* A stage whose period is as long as any: some 2 bytes for each of its samples. */
+CASE(test_tables_are_small)
+{
+    enum { COUNT = 50 };
+    struct ls_blend_source sources[COUNT];
+    struct ls_blend_entry entries[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        sources[i] = (struct ls_blend_source){"s", LONG, 1};
+        entries[i] = (struct ls_blend_entry){i, sqrt(i + 1), 0, 1 << 21};
+    }
+    const struct mallinfo2 before = mallinfo2();
+    struct ls_blend *blend = make(sources, COUNT, entries, COUNT);
+    const struct mallinfo2 with = mallinfo2();
+    assert_true(ls_blend_stage(blend, 0).period > LS_BLEND_PERIOD_MAX / 2);
+    assert_true(with.uordblks + with.hblkhd < before.uordblks + before.hblkhd + (5 << 19));
     ls_blend_free(blend);
 }
 
