@@ -37,9 +37,11 @@ void candidate_apply(const struct candidate *c, const struct ls_search_options *
     config->batch.micro = c->micro;
     if (!key_pinned(options, "memory.recompute"))
         snprintf(keys->recompute, sizeof keys->recompute, "%s", recomputes[c->recompute]);
+    struct ls_config_offload *offload = &config->memory.offload[LS_OFFLOAD_OPTIMIZER];
     if (!key_pinned(options, "memory.offload.optimizer"))
-        config->memory.offload[LS_OFFLOAD_OPTIMIZER] = (struct ls_config_offload){
-            .to = c->offload ? LS_TIER_HOST : LS_TIER_DEVICE, .ratio = 1};
+        offload->to = c->offload ? LS_TIER_HOST : LS_TIER_DEVICE;
+    if (!key_pinned(options, "memory.offload.optimizer_ratio"))
+        offload->ratio = 1;
 }
 
 /* ---- one block of a cut ---------------------------------------------------------------------- */
@@ -216,6 +218,31 @@ double candidate_pipeline_s(const struct candidate *c, const struct ls_layout *l
     return least;
 }
 
+/* Elements of a model, or of a rank's part of it. Frozen ones are of the compute type, of which
+ * those in blocks take few. */
+struct held {
+    double trained, frozen;
+};
+
+static bool held_by_all(const struct ls_config *config, struct held *held)
+{
+    struct ls_params params;
+    const struct ls_part all = {.tp = 1};
+    const struct ls_numerics numerics = ls_config_numerics(config);
+    *held = (struct held){0};
+    if (ls_params_init(&params, &config->model, &numerics, &all, NULL))
+        return false;
+    for (int i = 0; i < params.count; i++) {
+        int64_t values = ls_param_elements(&params.list[i]);
+        if (params.list[i].frozen)
+            held->frozen += (double)ls_param_room(&params.list[i], values);
+        else
+            held->trained += (double)values;
+    }
+    ls_params_release(&params);
+    return true;
+}
+
 /* How often gradients are reduced in a step: each leaf by itself, as order has it; in mode fast
  * once, or where they are sharded at every micro-batch. */
 static double reductions(const struct ls_config *config, const struct candidate *c,
@@ -230,12 +257,12 @@ static double reductions(const struct ls_config *config, const struct candidate 
 /* Seconds in which sums of gradients go from one replica of the shards to the next, a leaf behind
  * the other (mode ordered), or are reduced over them. */
 static double replicas_s(const struct ls_config *config, const struct ls_cluster *cluster,
-                         const struct candidate *c, double held, double micro_batches)
+                         const struct candidate *c, struct held held, double micro_batches)
 {
     if (c->zero == 0 || c->replicate < 2)
         return 0;
     int64_t stride = c->shard * c->cp * c->tp;
-    double piece = 4 * held / (double)(c->shard * c->cp);
+    double piece = 4 * held.trained / (double)(c->shard * c->cp);
     const struct ls_cost_group group =
         ls_cost_group_of(cluster, (int)ls_max(c->threads, 1), 0, c->replicate, stride);
     bool fast = config->numerics.mode == LS_CONFIG_FAST;
@@ -246,7 +273,8 @@ static double replicas_s(const struct ls_config *config, const struct ls_cluster
 /* Seconds that the links of data parallel are busy: those between shards, which move block by
  * block. *taken: the share of its time that one takes at least from what computes meanwhile. */
 static double moves_s(const struct ls_config *config, const struct ls_cluster *cluster,
-                      const struct candidate *c, double held, double micro_batches, double *taken)
+                      const struct candidate *c, struct held held, double micro_batches,
+                      double *taken)
 {
     double n = (double)(c->zero ? c->shard * c->cp : c->replicate * c->shard * c->cp);
     *taken = 0;
@@ -257,18 +285,25 @@ static double moves_s(const struct ls_config *config, const struct ls_cluster *c
     double act = (double)ls_dtype_bytes(config->numerics.precision);
     double gathers = c->zero == 0 ? 0 : c->zero >= 3 ? 2 * micro_batches : 1;
     enum ls_comm_kind reduce = c->zero ? LS_COMM_REDUCE_SCATTER : LS_COMM_ALL_REDUCE;
-    double blocks = (double)config->model.layers / (double)c->pp, block = held / blocks;
+    double blocks = (double)config->model.layers / (double)c->pp, block = held.trained / blocks;
+    double gathered = block + (c->zero >= 3 ? held.frozen / blocks : 0);
     double units, memory;
     ls_cost_taken(cluster, &group, &units, &memory);
     *taken = fmin(units, memory) * cluster->overlap;
     return blocks * (reductions(config, c, micro_batches) *
                          ls_cost_move(cluster, &group, reduce, 4 * block) +
-                     gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * block));
+                     gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * gathered));
 }
 
-/* Bytes of a rank's state: masters, compute copies, gradients and moments, as ZeRO shares them. */
+static bool goes_to_a_tier(const struct ls_config *config, enum ls_offload what)
+{
+    return ls_config_tier(config, what) != LS_TIER_DEVICE;
+}
+
+/* Bytes of a rank's state: masters, compute copies, gradients and moments, as ZeRO shares them, and
+ * as far as no tier has them. In fp32 masters are computed with: in a tier they leave copies. */
 static double state_bytes(const struct ls_config *config, const struct candidate *c,
-                          double parameters)
+                          struct held held)
 {
     const struct ls_optim_config optim = ls_config_optim(config);
     double act = config->numerics.precision == LS_F32
@@ -276,12 +311,14 @@ static double state_bytes(const struct ls_config *config, const struct candidate
                      : (double)ls_dtype_bytes(config->numerics.precision);
     double states =
         (double)ls_dtype_bytes(config->optim.moments) * ls_optimizer_states(&optim, true);
-    double n = (double)(c->shard * c->cp);
-    double copies = c->zero >= 3 ? act / n : act;
-    double master = c->zero >= 1 ? 4 / n : 4;
-    double moments = c->offload ? 0 : c->zero >= 1 ? states / n : states;
-    double gradients = c->zero >= 1 ? 4 / n : 4;
-    return parameters * (copies + master + moments + gradients);
+    double n = (double)(c->shard * c->cp), part = c->zero >= 1 ? 1 / n : 1;
+    bool away = goes_to_a_tier(config, LS_OFFLOAD_PARAMETERS);
+    double copies = away ? 0 : c->zero >= 3 ? act / n : act;
+    double master = c->offload && (away || act > 0) ? 0 : 4 * part;
+    double moments = c->offload ? 0 : states * part;
+    double gradients = goes_to_a_tier(config, LS_OFFLOAD_GRADIENTS) ? 0 : 4 * part;
+    return held.trained * (copies + master + moments + gradients) +
+           held.frozen * (act > 0 ? copies : master);
 }
 
 /* What a schedule keeps of its live micro-batches, of 1F1B's: where the backward is split also what
@@ -299,7 +336,7 @@ static double kept_share(int schedule)
     }
 }
 
-static bool candidate_judge(struct cuts *cuts, double parameters, struct candidate *c)
+static bool candidate_judge(struct cuts *cuts, const struct held *all, struct candidate *c)
 {
     const struct ls_config *config = cuts->options->config;
     const struct ls_cluster *cluster = cuts->options->cluster;
@@ -314,7 +351,8 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double dp = (double)(c->replicate * c->shard);
     double micro_batches = ceil((double)config->batch.global / dp / (double)c->micro);
     double whole = layers * cut->block_s + cut->ends_s;
-    double held = parameters / pp / (double)c->tp;
+    double ranks = pp * (double)c->tp;
+    const struct held held = {all->trained / ranks, all->frozen / ranks};
     double taken, moves = moves_s(config, cluster, c, held, micro_batches, &taken);
     double overlap = cluster->overlap;
     for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */
@@ -427,7 +465,7 @@ struct making {
     const struct ls_search_options *options;
     struct candidates *candidates;
     struct cuts cuts;
-    double parameters;
+    struct held all;
     bool full; /* no memory */
 };
 
@@ -439,7 +477,8 @@ static void add_details(struct making *making, struct candidate c)
     struct values micros = micros_of(options, c.replicate * c.shard, c.cp), offloads = {{0, 1}, 2};
     struct values recompute = {{0, 1, 2}, RECOMPUTES};
     is_pinned(options, "memory.recompute", &recompute, 0);
-    is_pinned(options, "memory.offload.optimizer", &offloads, 0);
+    is_pinned(options, "memory.offload.optimizer", &offloads,
+              goes_to_a_tier(options->config, LS_OFFLOAD_OPTIMIZER));
     for (int s = 0; s < schedules.count; s++) {
         c.schedule = (int)schedules.list[s];
         c.kind = making->candidates->kinds++;
@@ -453,7 +492,7 @@ static void add_details(struct making *making, struct candidate c)
                         c.micro = micros.list[m];
                         c.recompute = (int)recompute.list[r];
                         c.offload = offloads.list[o];
-                        if (candidate_judge(&making->cuts, making->parameters, &c) &&
+                        if (candidate_judge(&making->cuts, &making->all, &c) &&
                             !add(making->candidates, &c))
                             making->full = true;
                     }
@@ -537,9 +576,8 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
                             .candidates = candidates,
                             .cuts = {.options = options,
                                      .list = calloc(CUTS_MAX, sizeof(struct cut)),
-                                     .accelerators = accelerators},
-                            .parameters = ls_forecast_parameters(options->config)};
-    making.full = !making.cuts.list;
+                                     .accelerators = accelerators}};
+    making.full = !making.cuts.list || !held_by_all(options->config, &making.all);
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
                                   : (struct values){.list = {0}, .count = 1};

@@ -496,6 +496,58 @@ CASE(test_a_budget_is_a_limit_of_memory)
     ls_cluster_release(&cluster);
 }
 
+/* Of recipes with less state than all their parameters would have (optimizers, gradients and copies
+ * in a tier, and adapters) the best that fits is found, where little fits. */
+CASE(test_what_is_not_held_is_not_counted)
+{
+    static const char *const recipes[][3] = {
+        {"memory.offload.optimizer=host"},
+        {"memory.offload.optimizer=host", "numerics.precision=fp32"},
+        {"memory.offload.optimizer=host", "memory.offload.parameters=host",
+         "memory.offload.gradients=host"},
+        {"lora.rank=2"},
+        {"lora.rank=2", "lora.base=nf4"},
+        {"lora.rank=2", "numerics.precision=fp32"}};
+    static const char *const shape[] = {
+        "model.vocab=257", "model.layers=2",   "model.channels=1024",
+        "model.heads=4",   "model.context=64", "data.sequence=64",
+        "batch.global=2",  "batch.micro=1",    "numerics.precision=bf16"};
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    cluster.host_memory_bytes = 1e12;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i += (size_t)check_every(2, 2)) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        struct ls_search search[2];
+        ls_config_defaults(&config);
+        for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
+            set(&config, "%s", shape[k]);
+        for (int k = 0; k < 3 && recipes[i][k]; k++)
+            set(&config, "%s", recipes[i][k]);
+        assert_ok(ls_config_resolve(&config, 257, &error), error);
+        struct ls_search_options options = {.config = &config,
+                                            .cluster = &cluster,
+                                            .goal = LS_GOAL_MEMORY,
+                                            .accelerators = 2,
+                                            .top = 4,
+                                            .pinned = memory_pinned};
+        cluster.accelerator.memory_bytes = 1e12;
+        assert_ok(ls_search_run(&options, &search[0], &error), error);
+        cluster.accelerator.memory_bytes = 1.2 * search[0].plans[0].forecast.device_bytes;
+        ls_search_release(&search[0]);
+        options.goal = LS_GOAL_TIME;
+        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+            options.exhaustive = exhaustive;
+            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
+        }
+        lists_compare((int)i, LS_GOAL_TIME, &search[0], &search[1]);
+        print_message("%s: %d plans\n", recipes[i][0], search[1].count);
+        ls_search_release(&search[0]);
+        ls_search_release(&search[1]);
+    }
+    ls_cluster_release(&cluster);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 /* Quotes keep what is in them together, and are none of it. */
