@@ -313,11 +313,12 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
     s->search->unlisted = left[LISTED];
     if (!s->options->exhaustive)
         s->search->too_large += all->count - fits;
-    if (fits == 0 && !status && all->count > 0) { /* for what it lacks */
+    if (fits == 0 && !status && all->count > 0 && !s->options->exhaustive) { /* for what it lacks */
         struct candidate *least = &all->list[0];
         for (int64_t k = 1; k < all->count; k++)
             if (all->list[k].least_bytes < least->least_bytes)
                 least = &all->list[k];
+        s->search->too_large--; /* by its bytes, which are judged here */
         status = candidate_try(s, least, BEST, error);
     }
     return status;

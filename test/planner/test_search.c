@@ -548,6 +548,31 @@ CASE(test_what_is_not_held_is_not_counted)
     ls_cluster_release(&cluster);
 }
 
+/* Each candidate is refused, too large or simulated, once. */
+CASE(test_each_candidate_is_judged_once)
+{
+    drawn = 3;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    config.parallel.pp = 1;
+    for (int fits = 0; fits < 2; fits++)
+        for (int exhaustive = 0; exhaustive <= 1; exhaustive++) {
+            const struct ls_search_options options = {.config = &config,
+                                                      .cluster = &cluster,
+                                                      .top = 1,
+                                                      .pinned = stages_pinned,
+                                                      .exhaustive = exhaustive};
+            struct ls_search search;
+            cluster.accelerator.memory_bytes = fits ? 1e12 : 1000;
+            assert_int_equal(ls_search_run(&options, &search, NULL), fits ? LS_OK : LS_ELAYOUT);
+            if (exhaustive || !fits)
+                assert_int_equal(search.refused + search.too_large + search.simulated,
+                                 search.candidates);
+            ls_search_release(&search);
+        }
+    ls_cluster_release(&cluster);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 /* Quotes keep what is in them together, and are none of it. */
