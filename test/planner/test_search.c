@@ -548,6 +548,35 @@ CASE(test_what_is_not_held_is_not_counted)
     ls_cluster_release(&cluster);
 }
 
+/* A host has room for what the ranks in it offload, fewer than its accelerators or as many. */
+CASE(test_a_host_holds_what_its_ranks_offload)
+{
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    assert_ok(ls_cluster_set(&cluster, "accelerators", "4", &error), error);
+    cluster.accelerator.memory_bytes = 1e12;
+    set(&config, "memory.offload.optimizer=host");
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        struct ls_forecast f;
+        set(&config, "parallel.dp=%d", ranks);
+        if (ls_config_resolve(&config, 257, &error) ||
+            ls_config_layout(&config, 0, &layout, &error))
+            fail_msg("%s", error.text);
+        struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
+        assert_ok(ls_forecast_make(&ask, &f, &error), error);
+        for (int more = 0; more < 2; more++) {
+            cluster.host_memory_bytes = ranks * f.tier_bytes[LS_TIER_HOST] - 1 + more;
+            struct ls_forecast again;
+            assert_ok(ls_forecast_make(&ask, &again, &error), error);
+            assert_true(again.fits == (more == 1));
+        }
+    }
+    ls_cluster_release(&cluster);
+}
+
 /* Each candidate is refused, too large or simulated, once. */
 CASE(test_each_candidate_is_judged_once)
 {
