@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,6 +325,25 @@ int cmd_args_amount(const struct cmd_args *args, const char *option, double most
                     struct ls_error *error)
 {
     return figure_read(args, option, LS_FIGURE_COUNT, 1, most, out, ", such as 300B or 2T", error);
+}
+
+int cmd_args_time(const struct cmd_args *args, const char *option, double *seconds,
+                  struct ls_error *error)
+{
+    const char *text = cmd_args_value(args, option);
+    if (!text)
+        return LS_OK;
+    size_t length = ls_figure_length(text);
+    const char *unit = text + length + strspn(text + length, " ");
+    bool days = !strcmp(unit, "d") || !strcmp(unit, "days");
+    double value = days ? 86400 * strtod(text, NULL) : 0;
+    if (!length || !*unit || (!days && !ls_figure_read(LS_FIGURE_SECONDS, text, &value)) ||
+        !(value > 0) || !isfinite(value))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%s = %.100s: expected a time with its unit, such as 30d or 12h",
+                            option, text);
+    *seconds = value;
+    return LS_OK;
 }
 
 int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,

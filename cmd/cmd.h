@@ -96,6 +96,10 @@ int cmd_word_read(const char *name, const char *text, const struct ls_word *word
 int cmd_args_amount(const struct cmd_args *args, const char *option, double most, double *out,
                     struct ls_error *error);
 
+/* A time above 0: 30d, "12 h", 90min. */
+int cmd_args_time(const struct cmd_args *args, const char *option, double *seconds,
+                  struct ls_error *error);
+
 /* *output = what --output names; otherwise `name`, in the directory of the run that the only word
  * names. LS_ECONFIG: there is no word. */
 int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,

@@ -99,8 +99,9 @@ static bool planned_tiles(const struct ls_search_options *options, const struct 
 /* A search's options have nothing to choose from here. */
 static int goals_check(const struct cmd_args *args, struct ls_error *error)
 {
-    static const char *const searching[] = {
-        "--goal", "--accelerators", "--top", "--seconds", "--forecasts", "--apply", "--explain"};
+    static const char *const searching[] = {"--goal",  "--within",  "--accelerators",
+                                            "--top",   "--seconds", "--forecasts",
+                                            "--apply", "--explain"};
     for (size_t i = 0; i < sizeof searching / sizeof searching[0]; i++)
         if (cmd_args_given(args, searching[i]))
             return ls_error_set(error, LS_ECONFIG,
@@ -297,6 +298,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
         status = cmd_args_int(args, "--top", 1, LS_SEARCH_TOP_MAX, &top, error);
     if (!status)
         status = cmd_args_amount(args, "--tokens", 1e18, &asked->search.tokens, error);
+    if (!status)
+        status = cmd_args_time(args, "--within", &asked->search.within_s, error);
     if (!status)
         status =
             cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators, error);

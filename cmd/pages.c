@@ -148,6 +148,8 @@ OPTIONS(plan_options) = {
     {"--cluster", "FILE",
      "plan for this cluster (clusters/ has examples; default: this machine, which is measured)"},
     {"--goal", "time|cost|memory", "what to minimize (default: time)"},
+    {"--within", "TIME",
+     "only layouts on which the training ends within that time, such as 30d or 12h"},
     {"--tokens", "N", "tokens of the whole training (default: those of train.steps)"},
     {"--top", "N", "show N layouts (default: 10)"},
     {"--accelerators", "N", "use N of the cluster's accelerators (default: all)"},

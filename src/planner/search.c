@@ -62,12 +62,30 @@ static double accelerators_of(const struct candidate *c)
 
 /* ---- one candidate --------------------------------------------------------------------------- */
 
-enum judgement { REFUSED, TOO_LARGE, UNFINISHED, SIMULATED };
+enum judgement { REFUSED, TOO_LARGE, TOO_SLOW, UNFINISHED, SIMULATED };
 
-/* From the first layout on that was found, or that cannot be simulated: so may be all others. */
+/* Whether a training of so many seconds ends too late, which is noted. */
+static bool is_late(const struct searching *s, double training_s)
+{
+    if (s->options->within_s <= 0 || training_s <= s->options->within_s)
+        return false;
+    s->search->least_s = s->search->least_s > 0 ? fmin(s->search->least_s, training_s) : training_s;
+    return true;
+}
+
+/* A candidate's training as if nothing failed. */
+static double training_least_s(const struct searching *s, const struct candidate *c)
+{
+    const struct ls_config *config = s->options->config;
+    double tokens = s->options->tokens > 0 ? s->options->tokens : ls_forecast_tokens(config);
+    return tokens / ((double)config->batch.global * (double)config->data.sequence) * c->bound_s;
+}
+
+/* From the first layout on that was found, or was no plan for another reason than its memory: so
+ * may be all others. */
 static bool limits_count(const struct searching *s)
 {
-    return s->search->count > 0 || s->beyond.code;
+    return s->search->count > 0 || s->search->least_s > 0 || s->beyond.code;
 }
 
 static bool limit_is_reached(const struct searching *s)
@@ -75,6 +93,16 @@ static bool limit_is_reached(const struct searching *s)
     int64_t most = s->options->forecasts;
     return limits_count(s) &&
            ((most > 0 && s->forecasts >= most) || (s->until_s > 0 && ls_now_s() > s->until_s));
+}
+
+/* The judgement of a layout that was simulated. */
+static int in_time(const struct searching *s, const struct ls_forecast_ask *ask,
+                   enum judgement *judgement, struct ls_forecast *forecast, struct ls_error *error)
+{
+    int status = s->options->within_s > 0 ? ls_forecast_run(ask, forecast, error) : LS_OK;
+    if (!status && is_late(s, 86400 * forecast->run.days))
+        *judgement = TOO_SLOW;
+    return status;
 }
 
 /* config and layout are the candidate's. */
@@ -94,7 +122,7 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
     switch (status) {
     case LS_OK:
         *judgement = forecast->fits ? SIMULATED : TOO_LARGE;
-        return LS_OK;
+        return forecast->fits ? in_time(s, &ask, judgement, forecast, error) : LS_OK;
     case LS_ESTOPPED:
         *judgement = UNFINISHED;
         return LS_OK;
@@ -198,6 +226,8 @@ static bool may_win(const struct searching *s, const struct candidate *c, enum w
 {
     const struct ls_search *search = s->search;
     int rival = wish == BEST ? 0 : listed(search, c->kind, NULL);
+    if (is_late(s, training_least_s(s, c)))
+        return false;
     if (rival < 0)
         rival = s->top - 1;
     return rival >= search->count ||
@@ -226,12 +256,13 @@ static int candidate_try(struct searching *s, struct candidate *c, enum wish wis
         return status;
     s->search->refused += judgement == REFUSED;
     s->search->too_large += judgement == TOO_LARGE;
-    s->search->simulated += judgement == SIMULATED;
+    s->search->simulated += judgement == SIMULATED || judgement == TOO_SLOW;
     c->tried = judgement != UNFINISHED;
     if (judgement == TOO_LARGE)
         least_note(s, &forecast);
-    if (judgement == SIMULATED) {
+    if (judgement == SIMULATED || judgement == TOO_SLOW)
         s->fits[c->family] |= variant_bit(c->recompute, c->offload);
+    if (judgement == SIMULATED) {
         s->search->bound_share = fmax(s->search->bound_share, c->bound_s / forecast.step_s);
         plan_insert(s, &forecast, c->kind, c->bound_s);
     }
@@ -590,6 +621,15 @@ static int admits_none(const struct searching *s, int64_t accelerators, struct l
 static int refuse(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     struct ls_search *search = s->search;
+    char takes[96];
+    snprintf(takes, sizeof takes, ": it takes %s at least", ls_duration(search->least_s).text);
+    if (search->least_s > 0)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "no layout %s the training within %s%s; give it more time, fewer "
+                            "tokens or more accelerators",
+                            search->unproven ? "was found before the limit of the search that ends"
+                                             : "that fits ends",
+                            ls_duration(s->options->within_s).text, search->unproven ? "" : takes);
     bool none = search->candidates == 0 || !*search->least_keys;
     if (s->beyond.code && (none || search->unproven))
         return ls_error_set(error, LS_ELAYOUT, "no layout %s: %s",

@@ -269,6 +269,10 @@ CASE(test_explains_a_split)
 CASE(test_refuses)
 {
     program_expect(SMALL "--goal speed", 2, "expected time, cost or memory");
+    program_expect(SMALL "--within 30", 2, "--within = 30: expected a time with its unit, such as");
+    program_expect(SMALL "--within -1d", 2, "--within = -1d: expected a time with its unit");
+    program_expect(SMALL "parallel.schedule=1f1b --explain pp=4 --tokens 2T --within 12h", 13,
+                   "no layout that fits ends the training within 12 h: it takes ");
     program_expect(SMALL "--top 0", 2, "--top");
     program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
     program_expect(SMALL "--what-if link.inter", 2, "expected a figure and its value");

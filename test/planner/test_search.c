@@ -577,6 +577,52 @@ CASE(test_a_host_holds_what_its_ranks_offload)
     ls_cluster_release(&cluster);
 }
 
+/* The cheapest plan that is in time is the cheapest of all that are; if none is, that is told. */
+CASE(test_plans_are_in_time)
+{
+    drawn = 3;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    struct ls_error error = {0};
+    struct ls_search_options options = {.config = &config,
+                                        .cluster = &cluster,
+                                        .goal = LS_GOAL_COST,
+                                        .top = LS_SEARCH_TOP_MAX,
+                                        .pinned = stages_pinned,
+                                        .exhaustive = true};
+    struct ls_search all, search;
+    config.parallel.pp = 1;
+    cluster.accelerator.memory_bytes = 1e12;
+    assert_ok(ls_search_run(&options, &all, &error), error);
+    options.exhaustive = false;
+    double fastest_s = INFINITY, slowest_s = 0;
+    for (int i = 0; i < all.count; i++) {
+        fastest_s = fmin(fastest_s, 86400 * all.plans[i].forecast.run.days);
+        slowest_s = fmax(slowest_s, 86400 * all.plans[i].forecast.run.days);
+    }
+    for (int i = 0; i < all.count; i += check_every(8, 8)) {
+        int best = 0;
+        options.within_s = 86400 * all.plans[i].forecast.run.days;
+        while (86400 * all.plans[best].forecast.run.days > options.within_s)
+            best++;
+        assert_ok(ls_search_run(&options, &search, &error), error);
+        assert_true(86400 * search.plans[0].forecast.run.days <= options.within_s);
+        assert_true(value_of(LS_GOAL_COST, &search.plans[0].forecast) <=
+                    value_of(LS_GOAL_COST, &all.plans[best].forecast) * (1 + 1e-9));
+        assert_true(options.within_s == slowest_s || search.least_s > options.within_s);
+        ls_search_release(&search);
+    }
+    options.within_s = fastest_s / 2;
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_text_contains(error.text, "no layout that fits ends the training within");
+    assert_text_contains(error.text, ": it takes ");
+    printf("%d plans, from %g to %g s\n", all.count, fastest_s, slowest_s);
+    assert_true(all.count > 2 && slowest_s > fastest_s && search.least_s > options.within_s);
+    ls_search_release(&search);
+    ls_search_release(&all);
+    ls_cluster_release(&cluster);
+}
+
 /* Each candidate is refused, too large or simulated, once. */
 CASE(test_each_candidate_is_judged_once)
 {

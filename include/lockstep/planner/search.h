@@ -35,6 +35,7 @@ struct ls_search_options {
     enum ls_goal goal;
     int64_t accelerators; /* to be used; 0: all of the cluster */
     double tokens;        /* of the training, 0: config's steps */
+    double within_s;      /* the most that it takes, failures included; 0: no limit */
     int top;              /* at most LS_SEARCH_TOP_MAX */
     double seconds;       /* of search, 0: no limit */
     int64_t forecasts;    /* layouts that are held against memory or simulated, 0: no limit */
@@ -66,10 +67,11 @@ struct ls_search {
     char least_keys[LS_CONFIG_TEXT_BYTES];
     double least_bytes, capacity_bytes;
     int64_t least_accelerators; /* a multiple of those asked for on which one would fit; 0: none */
+    double least_s; /* that the training takes on layouts that are not in time; 0: all are */
 };
 
-/* LS_OK if at least one layout fits; LS_ELAYOUT if none does, with the least that is lacking,
- * and search filled but for plans. LS_ENOMEM. Release it in each case. */
+/* LS_OK if at least one layout fits and is in time; LS_ELAYOUT if none does, with the least that is
+ * lacking, and search filled but for plans. LS_ENOMEM. Release it in each case. */
 int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                   struct ls_error *error);
 void ls_search_release(struct ls_search *search);
