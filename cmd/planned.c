@@ -97,6 +97,11 @@ void planned_head(const struct ls_search_options *options)
     cmd_print("on %s: %s of %ld x %s, %s each\n", cluster->name,
               ls_counted(cluster->hosts, "host").text, (long)cluster->accelerators,
               cluster->accelerator.name, ls_bytes(cluster->accelerator.memory_bytes).text);
+    int64_t groups = ls_config_groups(config);
+    if (groups > 1)
+        printf("the layout of one of %ld groups of ranks (async.mode): all of them take %ld times "
+               "the accelerators, power and price\n",
+               (long)groups, (long)groups);
 }
 
 static double tokens_in_all(const struct ls_search_options *options)

@@ -90,6 +90,15 @@ CASE(test_what_if_takes_several_figures)
                    "the same layout: it needs 16 accelerators, and there are 8\n  the best then: ");
 }
 
+/* A plan is of one worker's ranks, and says so. */
+CASE(test_groups_are_told)
+{
+    program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --layout "
+                   "model.layers=2 batch.global=4 async.mode=diloco async.workers=2 "
+                   "parallel.workers=2",
+                   0, "the layout of one of 2 groups of ranks (async.mode): all of them take 2");
+}
+
 /* How far the second is behind the first is said in what the goal makes small. */
 CASE(test_goals)
 {
