@@ -59,16 +59,31 @@ struct cut {
     double state_s;     /* update of all parameters that a rank has with pp 1 */
 };
 
+/* Kinds of blocks: with a window or without, and by what is frozen in them. Of each the number of
+ * blocks, and one of them; the first block of a model does not count: none is before it. */
+enum { KINDS_MAX = 8 };
+struct kinds {
+    struct {
+        int64_t blocks, at;
+        uint64_t mark;
+    } list[KINDS_MAX];
+    int count;
+    bool first_alone; /* none of them is as the first block */
+};
+
 struct cuts {
     const struct ls_search_options *options;
     struct cut *list;
     int64_t count;
     int64_t accelerators; /* of the whole layout */
+    struct kinds kinds;
 };
 
+/* Of a micro-batch: seconds without sums of gradients (BARE), of passes, of products in the forward
+ * and in the backward's halves; bytes of activations. */
+enum { MICRO, FREE, ADD, BARE, STATE, FORWARD, BACKWARD, PRODUCT, INPUT, WEIGHT, BYTES, FIGURES };
 struct sample {
-    double micro_s, free_s, add_s, state_s, activations, forward_s;
-    double product_s, input_s, weight_s; /* of the forward, and of the backward's halves */
+    double of[FIGURES];
 };
 
 /* A model of so many blocks on tp x cp ranks, one micro-batch. */
@@ -106,19 +121,49 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
     double state = forecast.work_s[LS_WORK_UPDATE] + forecast.work_s[LS_WORK_SQUARES] +
                    forecast.work_s[LS_WORK_FILL] + forecast.work_s[LS_WORK_COPY] +
                    forecast.work_s[LS_WORK_CAST];
-    double micros = (double)layout.micro_batches;
-    sample->state_s = state;
+    double micros = (double)layout.micro_batches, *of = sample->of;
     double waits = forecast.exposed_s[LS_ACCOUNT_TP] + forecast.exposed_s[LS_ACCOUNT_CP];
-    sample->micro_s = (forecast.compute_s - state + waits) / micros;
-    sample->free_s = (forecast.fixed_s + waits) / micros;
-    sample->forward_s = forecast.pass_s[LS_WORK_PASS_FORWARD] / micros;
-    sample->product_s = forecast.work_s[LS_WORK_PRODUCT_BT] / micros;
-    sample->input_s =
+    of[STATE] = state;
+    of[MICRO] = (forecast.compute_s - state + waits) / micros;
+    of[FREE] = (forecast.fixed_s + waits) / micros;
+    of[ADD] = forecast.work_s[LS_WORK_ADD] / micros;
+    of[BARE] = of[MICRO] - of[ADD];
+    of[FORWARD] = forecast.pass_s[LS_WORK_PASS_FORWARD] / micros;
+    of[BACKWARD] = of[BARE] - of[FORWARD];
+    of[PRODUCT] = forecast.work_s[LS_WORK_PRODUCT_BT] / micros;
+    of[INPUT] =
         (forecast.work_s[LS_WORK_PRODUCT] + forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) / micros;
-    sample->add_s = forecast.work_s[LS_WORK_ADD] / micros;
-    sample->weight_s = forecast.work_s[LS_WORK_PRODUCT_AT] / micros;
-    sample->activations = (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
+    of[WEIGHT] = forecast.work_s[LS_WORK_PRODUCT_AT] / micros;
+    of[BYTES] = (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
     return true;
+}
+
+/* A model of one block, and what the other blocks add: in the mean, the least and the most. */
+struct blocks {
+    struct sample one, mean, least, most;
+};
+
+static bool blocks_sample(struct cuts *cuts, const struct cut *cut, struct blocks *b)
+{
+    const struct kinds *kinds = &cuts->kinds;
+    bool good = cut_sample(cuts, cut, 1, &b->one);
+    int64_t blocks = 0;
+    for (int k = 0; k < kinds->count; k++)
+        blocks += kinds->list[k].blocks;
+    for (int k = 0; k < kinds->count && good; k++) {
+        struct sample before = b->one, with;
+        int64_t at = kinds->list[k].at;
+        double share = (double)kinds->list[k].blocks / (double)blocks;
+        good =
+            (at == 1 || cut_sample(cuts, cut, at, &before)) && cut_sample(cuts, cut, at + 1, &with);
+        for (int f = 0; f < FIGURES && good; f++) {
+            double more = fmax(with.of[f] - before.of[f], 0);
+            b->mean.of[f] = share * more + (k ? b->mean.of[f] : 0);
+            b->least.of[f] = kinds->first_alone ? 0 : k ? fmin(b->least.of[f], more) : more;
+            b->most.of[f] = k ? fmax(b->most.of[f], more) : more;
+        }
+    }
+    return good;
 }
 
 static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
@@ -138,27 +183,30 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
                         .micro = c->micro,
                         .threads = c->threads,
                         .recompute = c->recompute};
-    struct sample one, two;
-    cut->admitted = cut_sample(cuts, cut, 1, &one) && cut_sample(cuts, cut, 2, &two);
+    struct blocks b;
+    cut->admitted = blocks_sample(cuts, cut, &b);
     if (!cut->admitted)
         return cut;
     double layers = (double)cuts->options->config->model.layers;
-    cut->block_s = fmax(two.micro_s - one.micro_s, 0);
-    cut->ends_s = fmax(one.micro_s - cut->block_s, 0);
-    cut->block_free_s = fmax(two.free_s - one.free_s, 0);
-    cut->ends_free_s = fmax(one.free_s - cut->block_free_s, 0);
-    cut->block_least_s = fmax(cut->block_s - (two.add_s - one.add_s), 0);
-    cut->ends_least_s = fmax(cut->ends_s - fmax(2 * one.add_s - two.add_s, 0), 0);
+    const double *one = b.one.of, *mean = b.mean.of, *least = b.least.of, *most = b.most.of;
+    /* Ends may be below 0, of a first block that takes less than the mean: all blocks with them
+     * take what they take. */
+    cut->block_s = mean[MICRO];
+    cut->ends_s = one[MICRO] - mean[MICRO];
+    cut->block_free_s = mean[FREE];
+    cut->ends_free_s = one[FREE] - mean[FREE];
+    cut->block_least_s = mean[BARE];
+    cut->ends_least_s = one[BARE] - mean[BARE];
     cut->least = (struct layer_times){
-        .forward_s = fmax(two.forward_s - one.forward_s, 0),
-        .input_s = fmax(two.input_s - one.input_s, 0),
-        .weight_s = fmax(two.weight_s - one.weight_s, 0),
-        .head_s = fmax(2 * one.product_s - two.product_s, 0) +
-                  fmax(2 * one.input_s - two.input_s, 0) + fmax(2 * one.weight_s - two.weight_s, 0),
+        .forward_s = least[FORWARD],
+        .backward_s = least[BACKWARD],
+        .input_s = least[INPUT],
+        .weight_s = least[WEIGHT],
+        .head_s = fmax(one[PRODUCT] - most[PRODUCT], 0) + fmax(one[INPUT] - most[INPUT], 0) +
+                  fmax(one[WEIGHT] - most[WEIGHT], 0),
     };
-    cut->least.backward_s = fmax(cut->block_least_s - cut->least.forward_s, 0);
-    cut->block_bytes = fmax(two.activations - one.activations, 0);
-    cut->state_s = one.state_s + (layers - 1) * fmax(two.state_s - one.state_s, 0);
+    cut->block_bytes = least[BYTES];
+    cut->state_s = one[STATE] + (layers - 1) * mean[STATE];
     return cut;
 }
 
@@ -224,12 +272,41 @@ struct held {
     double trained, frozen;
 };
 
-static bool held_by_all(const struct ls_config *config, struct held *held)
+/* Blocks from the second on; of a model of one block, one that is as the second would be. */
+static void kinds_set(const struct ls_model_config *model, const struct ls_params *params,
+                      struct kinds *kinds)
+{
+    uint64_t mark[LS_LAYOUT_LAYERS_MAX + 2] = {0};
+    for (int64_t block = 0; block < ls_max(model->layers, 2); block++)
+        mark[block] = (ls_layer_among(model->window_layers, block) ? 1 : 0) |
+                      (ls_layer_among(model->rope_layers, block) ? 2 : 0);
+    for (int i = 0; i < params->count; i++) {
+        int64_t block = params->units[params->list[i].unit].layer - 1;
+        if (block >= 0 && block < model->layers)
+            mark[block] = ls_hash64(&params->list[i].frozen, sizeof(bool), mark[block]);
+    }
+    for (int64_t block = 1; block < ls_max(model->layers, 2); block++) {
+        int k = 0;
+        while (k < kinds->count && kinds->list[k].mark != mark[block])
+            k++;
+        if (k == KINDS_MAX)
+            k--;
+        if (k == kinds->count) {
+            kinds->list[kinds->count].at = block;
+            kinds->list[kinds->count++].mark = mark[block];
+        }
+        kinds->list[k].blocks++;
+    }
+    kinds->first_alone = true;
+    for (int k = 0; k < kinds->count; k++)
+        kinds->first_alone = kinds->first_alone && kinds->list[k].mark != mark[0];
+}
+
+static bool model_read(const struct ls_config *config, struct held *held, struct kinds *kinds)
 {
     struct ls_params params;
     const struct ls_part all = {.tp = 1};
     const struct ls_numerics numerics = ls_config_numerics(config);
-    *held = (struct held){0};
     if (ls_params_init(&params, &config->model, &numerics, &all, NULL))
         return false;
     for (int i = 0; i < params.count; i++) {
@@ -239,6 +316,7 @@ static bool held_by_all(const struct ls_config *config, struct held *held)
         else
             held->trained += (double)values;
     }
+    kinds_set(&config->model, &params, kinds);
     ls_params_release(&params);
     return true;
 }
@@ -577,7 +655,8 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
                             .cuts = {.options = options,
                                      .list = calloc(CUTS_MAX, sizeof(struct cut)),
                                      .accelerators = accelerators}};
-    making.full = !making.cuts.list || !held_by_all(options->config, &making.all);
+    making.full =
+        !making.cuts.list || !model_read(options->config, &making.all, &making.cuts.kinds);
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
                                   : (struct values){.list = {0}, .count = 1};

@@ -166,6 +166,47 @@ CASE(test_the_best_is_the_best)
     told_expect("layouts", TOLD_SOME);
 }
 
+/* Blocks that are not alike: bounds hold, also if the second or the first block takes most. */
+CASE(test_blocks_of_several_kinds)
+{
+    static const char *const recipes[][2] = {{"model.arch=gemma2", "model.window=64"},
+                                             {"model.arch=gpt2", "train.frozen=h.0.*"},
+                                             {"model.arch=gemma3", "model.window=64"},
+                                             {"model.arch=olmo3", "model.window=64"},
+                                             {"model.arch=gpt2", "train.frozen=h.2.*,h.3.*"}};
+    static const char *const shape[] = {"model.vocab=257",        "model.layers=4",
+                                        "model.channels=128",     "model.heads=4",
+                                        "model.context=2048",     "data.sequence=2048",
+                                        "batch.global=4",         "numerics.leaf_sequences=1",
+                                        "numerics.precision=bf16"};
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    cluster.accelerator.memory_bytes = 1e12;
+    for (int i = 0; i < 5; i += check_every(4, 4)) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        struct ls_search search[2];
+        ls_config_defaults(&config);
+        for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
+            set(&config, "%s", shape[k]);
+        for (int k = 0; k < 2; k++)
+            set(&config, "%s", recipes[i][k]);
+        assert_ok(ls_config_resolve(&config, 257, &error), error);
+        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+            const struct ls_search_options options = {.config = &config,
+                                                      .cluster = &cluster,
+                                                      .top = 4,
+                                                      .pinned = memory_pinned,
+                                                      .exhaustive = exhaustive};
+            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
+        }
+        lists_compare(i, LS_GOAL_TIME, &search[0], &search[1]);
+        ls_search_release(&search[0]);
+        ls_search_release(&search[1]);
+    }
+    ls_cluster_release(&cluster);
+}
+
 static double longer = 1; /* a schedule's time times this */
 
 WRAPPED(ls_schedule_simulate);
