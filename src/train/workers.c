@@ -309,6 +309,8 @@ static int interval_run(struct ls_trainer *t, struct ls_error *error)
     if (status != LS_ECOMM)
         status = interval_meet(t, status, error);
     t->state = outer;
+    if (exchange_leaves(&w->exchange))
+        return status;
     /* The outer step counts on all ranks or on none, unless one dies while they agree. */
     status = workers_agree(t, status, error);
     if (status)

@@ -264,15 +264,22 @@ static int kept_take(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
+/* status, of an operation that other groups take part in. */
+static int operation_take(struct exchange_run *run, int status)
+{
+    if (status) {
+        run->lost = status;
+        run->stage = EXCHANGE_DONE;
+    }
+    return status;
+}
+
 /* What a rank that died owes does not stop the steps beside it (exchange_run.lost): the other ranks
  * of this one's worker compute them, and may not have heard of it. */
-static int lost_take(struct ls_trainer *t, int status, struct ls_error *error)
+static int lost_take(const struct ls_trainer *t, int status, struct ls_error *error)
 {
-    struct exchange_run *run = &t->workers->exchange;
-    run->lost = status == LS_ECOMM && rescue_applies(t);
-    if (!run->lost)
+    if (status != LS_ECOMM || !rescue_applies(t))
         return status;
-    run->stage = EXCHANGE_DONE;
     if (error)
         *error = (struct ls_error){0};
     return LS_OK;
@@ -304,17 +311,15 @@ int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error)
         status = ls_comm_agree(t->world, status, error);
     if (status == LS_ECOMM)
         return status;
-    w->exchange.stage = EXCHANGE_DELTAS;
     ls_comm_label(w->across, "deltas");
     int begun = ls_all_to_all_start(w->across, x->deltas, x->came,
                                     w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
                                     &w->exchange.request, LS_HERE, &why);
-    begun = lost_take(t, begun, &why);
-    if (begun) { /* nothing came, and nobody can be met after LS_ECOMM */
-        w->exchange.stage = EXCHANGE_DONE;
-        w->exchange.lost = begun == LS_ECOMM;
-    }
-    return status || !begun ? status : ls_error_copy(error, begun, &why);
+    if (!begun)
+        w->exchange.stage = EXCHANGE_DELTAS;
+    begun = lost_take(t, operation_take(&w->exchange, begun), &why);
+    bool first = !status || exchange_leaves(&w->exchange);
+    return begun && first ? ls_error_copy(error, begun, &why) : status;
 }
 
 /* ---- sums come ------------------------------------------------------------------------------- */
@@ -327,7 +332,7 @@ static int exchange_advance(struct ls_trainer *t, struct ls_error *error)
     struct exchange_run *run = &w->exchange;
     size_t bytes = ls_delta_sum_bytes(type_of(t));
     double start_s = ls_now_s();
-    int status = ls_wait(&run->request, error);
+    int status = operation_take(run, ls_wait(&run->request, error));
     run->wait_s += ls_now_s() - start_s;
     if (status || run->stage == EXCHANGE_SUMS) {
         run->stage = EXCHANGE_DONE;
@@ -338,8 +343,9 @@ static int exchange_advance(struct ls_trainer *t, struct ls_error *error)
         ls_delta_sum(&t->ops, type_of(t), x->came, run->piece, w->count, run->piece, own);
     run->stage = EXCHANGE_SUMS;
     ls_comm_label(w->across, "sums of deltas");
-    return ls_all_gather_start(w->across, own, x->sums, run->piece * (int64_t)bytes, LS_U8,
-                               &run->request, LS_HERE, error);
+    status = ls_all_gather_start(w->across, own, x->sums, run->piece * (int64_t)bytes, LS_U8,
+                                 &run->request, LS_HERE, error);
+    return operation_take(run, status);
 }
 
 int exchange_poll(struct ls_trainer *t, struct ls_error *error)

@@ -11,8 +11,16 @@ struct exchange_run {
     struct ls_request request;
     int64_t piece; /* elements of a group's share */
     double wait_s; /* that this rank waited for others */
-    bool lost; /* it cannot end, as a rank has: the steps beside it are done, and nobody is met */
+    /* Why it cannot end; LS_OK: it can. Nobody is met then. If it is LS_ECOMM, as a rank has ended,
+     * the steps beside it are done. */
+    int lost;
 };
+/* Whether this rank alone is why, such as for want of memory. Others wait in what it did not start,
+ * and hear of it as it leaves. */
+static inline bool exchange_leaves(const struct exchange_run *run)
+{
+    return run->lost && run->lost != LS_ECOMM;
+}
 
 enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
 
@@ -156,7 +164,7 @@ int exchange_fragment(const struct ls_params *params, int layers, int fragments,
 /* Collective over t->whole. The deltas of the interval's fragment, of all workers of this group,
  * leave. status: what came of their steps, and is returned; with async.delay, on all ranks of the
  * group. After a failure the group goes on to where all agree on it (interval_run), with whatever
- * it has, because others wait for its part; but not after LS_ECOMM. */
+ * it has, because others wait for its part; but not after LS_ECOMM, or if it leaves. */
 int exchange_begin(struct ls_trainer *t, int status, struct ls_error *error);
 /* Local. Deltas of a worker of this group and of this rank, as they left, between that text of so
  * many bytes and the buffer that they leave from; and a hash of which elements these are. */

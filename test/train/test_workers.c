@@ -139,9 +139,12 @@ static _Thread_local const struct ls_trainer *own;
 static int fails_behind = -1; /* so many steps a group's gradient is not finite; -1: never */
 static int fails_in = 1;      /* that group */
 static int stops_behind = -1; /* a signal ends its wait for samples */
-static bool loses_deltas;     /* no deltas leave */
-static atomic_int sums;       /* that were made of deltas then */
-static bool cannot_read;      /* rank 1 of the run, its workers' parameters */
+/* How deltas, or sums of them, cannot leave, and in which group; -1: in all. */
+static struct loss {
+    int deltas, sums, in;
+} loss;
+static atomic_int sums;  /* that were made of deltas that did not all come */
+static bool cannot_read; /* rank 1 of the run, its workers' parameters */
 
 static void group_note(struct ls_trainer *t)
 {
@@ -150,21 +153,37 @@ static void group_note(struct ls_trainer *t)
     own = t;
 }
 
+static bool loses(int what)
+{
+    return what && (loss.in < 0 || loss.in == own_group);
+}
+
 WRAPPED(ls_all_to_all_start);
 int __wrap_ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                                enum ls_dtype dtype, struct ls_request *request,
                                struct ls_call_site site, struct ls_error *error)
 {
-    return loses_deltas ? ls_error_set(error, LS_ECOMM, "a rank is late")
-                        : __real_ls_all_to_all_start(comm, input, output, count, dtype, request,
-                                                     site, error);
+    return loses(loss.deltas) ? ls_error_set(error, loss.deltas, "no deltas leave")
+                              : __real_ls_all_to_all_start(comm, input, output, count, dtype,
+                                                           request, site, error);
+}
+
+WRAPPED(ls_all_gather_start);
+int __wrap_ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                               enum ls_dtype dtype, struct ls_request *request,
+                               struct ls_call_site site, struct ls_error *error)
+{
+    bool of_sums = own && own->workers && request == &own->workers->exchange.request;
+    return of_sums && loses(loss.sums) ? ls_error_set(error, loss.sums, "no sums leave")
+                                       : __real_ls_all_gather_start(comm, input, output, count,
+                                                                    dtype, request, site, error);
 }
 
 WRAPPED(ls_delta_sum);
 void __wrap_ls_delta_sum(struct ls_ops *ops, enum ls_delta_type type, const void *parts,
                          int64_t stride, int n, int64_t count, void *out)
 {
-    sums += loses_deltas;
+    sums += loss.deltas != LS_OK;
     __real_ls_delta_sum(ops, type, parts, stride, n, count, out);
 }
 
@@ -202,29 +221,55 @@ CASE(test_a_step_that_fails_in_one_group_fails_in_all)
 {
     static const struct {
         const char *keys;
-        int behind;
-        bool loses;
-    } cases[] = {{"", 1, false},
-                 {"", 1, true},
-                 {"async.delta=int8", 1, false},
-                 {"async.delay=1", 1, false},
-                 {"async.delay=1", 2, false},
-                 {"parallel.dp=2 parallel.zero=1 async.delay=1 async.delta=int8", 2, false}};
+        int behind, deltas;
+    } cases[] = {{"", 1, LS_OK},
+                 {"", 1, LS_ECOMM},
+                 {"async.delay=1", 1, LS_ECOMM},
+                 {"async.delta=int8", 1, LS_OK},
+                 {"async.delay=1", 1, LS_OK},
+                 {"async.delay=1", 2, LS_OK},
+                 {"parallel.dp=2 parallel.zero=1 async.delay=1 async.delta=int8", 2, LS_OK}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct workers_run run = {
             .config =
                 workers_config(*state, "parallel.workers=2 comm.timeout_s=4 %s", cases[i].keys),
             .made = group_note};
         fails_behind = cases[i].behind;
-        loses_deltas = cases[i].loses;
-        fails_in = loses_deltas ? 0 : 1; /* rank 0 tells what all learn */
+        loss = (struct loss){.deltas = cases[i].deltas, .in = -1};
+        fails_in = loss.deltas ? 0 : 1; /* rank 0 tells what all learn */
         sums = 0;
         int status = workers_run(&run);
         fails_behind = -1;
-        loses_deltas = false;
+        loss = (struct loss){0};
         assert_int_equal(sums, 0);
         if (status != LS_ENUMERIC || !strstr(run.error.text, "the gradient norm nan"))
             fail_msg("%s: status %d: %s", cases[i].keys, status, run.error.text);
+    }
+}
+
+/* Who cannot start an operation that the other group waits in meets nobody, and that hears why.
+ * Only a lost message is waited for. */
+CASE(test_deltas_that_leave_one_group_alone)
+{
+    static const struct {
+        const char *keys;
+        struct loss loss;
+    } cases[] = {{"comm.timeout_s=4", {.deltas = LS_ENOMEM, .in = 1}},
+                 {"comm.timeout_s=4 async.delay=1", {.deltas = LS_ENOMEM, .in = 1}},
+                 {"comm.timeout_s=4", {.sums = LS_ENOMEM, .in = 1}},
+                 {"comm.timeout_s=4 async.delay=1", {.sums = LS_ENOMEM, .in = 1}},
+                 {"comm.timeout_s=0.2", {.deltas = LS_ECOMM, .in = 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct workers_run run = {
+            .config = workers_config(*state, "parallel.workers=2 %s", cases[i].keys),
+            .made = group_note};
+        loss = cases[i].loss;
+        sums = 0;
+        int expected = loss.deltas ? loss.deltas : loss.sums, status = workers_run(&run);
+        loss = (struct loss){0};
+        assert_int_equal(sums, 0);
+        if (status != expected || (status == LS_ENOMEM && !strstr(run.error.text, "rank 1: no ")))
+            fail_msg("case %zu: status %d: %s", i, status, run.error.text);
     }
 }
 
