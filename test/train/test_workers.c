@@ -247,8 +247,8 @@ CASE(test_a_step_that_fails_in_one_group_fails_in_all)
     }
 }
 
-/* Who cannot start an operation that the other group waits in meets nobody, and that hears why.
- * Only a lost message is waited for. */
+/* A rank that cannot start an operation, which the other group waits in, meets nobody, and that
+ * group hears why. Only after LS_ECOMM do both wait. */
 CASE(test_deltas_that_leave_one_group_alone)
 {
     static const struct {
