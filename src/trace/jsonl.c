@@ -240,10 +240,10 @@ struct shower {
 static int show_one(void *user, const json_t *record)
 {
     const struct shower *shower = user;
-    const json_t *field = shower->key ? json_object_get(record, shower->key) : NULL;
-    bool ends = json_is_integer(field) && json_integer_value(field) > shower->most;
+    const struct ls_record *shown = (const struct ls_record *)record;
+    bool ends = shower->key && ls_record_whole(shown, shower->key, shower->most) > shower->most;
     if (!ends && shower->visit)
-        shower->visit(shower->user, (const struct ls_record *)record);
+        shower->visit(shower->user, shown);
     return ends;
 }
 

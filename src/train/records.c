@@ -82,7 +82,7 @@ static void record_visit(void *user, const struct ls_record *record)
 {
     struct records *records = user;
     const char *chain = ls_record_text(record, "chain");
-    if (ls_record_text(record, "loss_bits"))
+    if (ls_record_whole(record, "step", -1) >= 0 && ls_record_text(record, "loss_bits"))
         snprintf(records->chain, sizeof records->chain, "%s", chain ? chain : "");
     best_see(&records->best, records->trainer->config.train.out, record);
     events_peak_see(records->trainer, &records->peak_flops, record);

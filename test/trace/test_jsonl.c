@@ -169,6 +169,11 @@ CASE_WITH(test_truncate_after_a_step, scratch_setup, scratch_teardown)
     assert_text(path, "{\"note\": \"no step\"}\n");
     assert_int_equal(stay, 9);
 
+    static const char numbers[] = "{\"step\": 9.5}\n{\"step\": null}\n{\"step\": 4.0}\n{}\n";
+    scratch_write(path, numbers, sizeof numbers - 1);
+    assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, NULL, NULL, &error), LS_OK);
+    assert_text(path, "{\"step\": 9.5}\n{\"step\": null}\n"); /* the step 4 is one */
+
     scratch_write(path, "{}\n[]\n", 6);
     assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, count_record, &stay, &error),
                      LS_EDATA);

@@ -9,6 +9,7 @@
 #include "tokens.h"
 #include "train/run_private.h"
 
+#include <lockstep/compare.h>
 #include <lockstep/train.h>
 
 #include <stdio.h>
@@ -231,6 +232,31 @@ CASE(test_what_was_changed_is_not_the_best)
         expect_new_state(&job);
         assert_int_equal(best_of(&job), -1);
     }
+}
+
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    const struct ls_run_hooks hooks = {.stop = &job->stops};
+    return ls_run(&job->config, world, NULL, &hooks, error);
+}
+
+/* The chain of records goes on from the last step: a record of none is no link. */
+CASE(test_what_is_no_step_is_not_in_the_chain)
+{
+    struct ls_error error;
+    struct ls_run_record record = {0};
+    struct job job = job_of(state, "");
+    job.stops = 1;
+    assert_int_equal(job_run(&job, run_body, &error), LS_ESTOPPED);
+    record_add(&job, "{\"step\": 1.5, \"loss_bits\": \"40000000\", \"chain\": \"0123\"}\n");
+    job.stops = 0;
+    assert_ok(job_run(&job, run_body, &error), error);
+    assert_ok(ls_run_record_read(&record, job.config.train.out, &error), error);
+    assert_int_equal(record.chain.records, STEPS);
+    if (record.chain.broken)
+        fail_msg("%s", record.chain.why);
+    ls_run_record_release(&record);
 }
 
 /* Behind the step before. */
