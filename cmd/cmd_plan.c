@@ -349,6 +349,8 @@ static int show(struct asked *asked, struct ls_error *error)
     bool told = (!status || status == LS_ELAYOUT) && !asked->explain &&
                 planned_tiles(&asked->search, status ? NULL : &search.plans[0].forecast, tiles,
                               sizeof tiles);
+    if (status == LS_ELAYOUT && search.unproven > 0)
+        ls_string_add(error->text, sizeof error->text, ". ", "Raise --seconds or --forecasts");
     if (status && told)
         ls_string_add(error->text, sizeof error->text, "; ", "%.480s", tiles);
     if (!status) {

@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLISHED = 3, OWN = 4 /* reasons that are no account */ };
+enum {
+    POLISHED = 3,
+    OWN = 4,   /* reasons that are no account */
+    BEYOND = 8 /* layouts: if none of so many can be simulated, perhaps no other can */
+};
 
 struct searching {
     const struct ls_search_options *options;
@@ -23,7 +27,8 @@ struct searching {
     double until_s; /* ls_now_s, 0: no limit */
     int64_t forecasts;
     int top;
-    struct ls_error beyond; /* why a layout cannot be simulated, if one could not */
+    struct ls_error beyond; /* why the last of so many cannot be simulated */
+    int64_t beyond_count;
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
 };
 
@@ -81,11 +86,11 @@ static double training_least_s(const struct searching *s, const struct candidate
     return tokens / ((double)config->batch.global * (double)config->data.sequence) * c->bound_s;
 }
 
-/* From the first layout on that was found, or was no plan for another reason than its memory: so
- * may be all others. */
+/* Something has to be found, or be too late, as all others may be; unless too many cannot be simulated:
+ * each of these takes long. */
 static bool limits_count(const struct searching *s)
 {
-    return s->search->count > 0 || s->search->least_s > 0 || s->beyond.code;
+    return s->search->count > 0 || s->search->least_s > 0 || s->beyond_count >= BEYOND;
 }
 
 static bool limit_is_reached(const struct searching *s)
@@ -129,6 +134,7 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
     case LS_ENOTSUP: /* of this layout; others may do less */
         *judgement = REFUSED;
         s->beyond = problem;
+        s->beyond_count++;
         return LS_OK;
     default:
         return ls_error_copy(error, status, &problem);
@@ -631,11 +637,14 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
                                              : "that fits ends",
                             ls_duration(s->options->within_s).text, search->unproven ? "" : takes);
     bool none = search->candidates == 0 || !*search->least_keys;
-    if (s->beyond.code && (none || search->unproven))
-        return ls_error_set(error, LS_ELAYOUT, "no layout %s: %s",
-                            search->unproven ? "was found before the limit of the search"
-                                             : "can be simulated",
-                            s->beyond.text);
+    if (s->beyond_count > 0 && search->unproven > 0)
+        return ls_error_set(
+            error, LS_ELAYOUT,
+            "no layout was found before the search reached its limit, with %s left: "
+            "%ld cannot be simulated, the last as %s",
+            ls_counted(search->unproven, "layout").text, (long)s->beyond_count, s->beyond.text);
+    if (s->beyond_count > 0 && none)
+        return ls_error_set(error, LS_ELAYOUT, "no layout can be simulated: %s", s->beyond.text);
     int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
     if (none && !status)
         return admits_none(s, accelerators, error);

@@ -37,8 +37,9 @@ struct ls_search_options {
     double tokens;        /* of the training, 0: config's steps */
     double within_s;      /* the most that it takes, failures included; 0: no limit */
     int top;              /* at most LS_SEARCH_TOP_MAX */
-    double seconds;       /* of search, 0: no limit */
-    int64_t forecasts;    /* layouts that are held against memory or simulated, 0: no limit */
+    /* Limits, 0: none. They count once a layout is found, or eight cannot be simulated. */
+    double seconds;    /* of search */
+    int64_t forecasts; /* layouts that are held against memory or simulated */
     /* Keys that stay; NULL: none. */
     bool (*pinned)(const struct ls_config *config, const char *key);
     const char *first; /* keys of a plan that is tried before all; NULL: none */
@@ -71,7 +72,8 @@ struct ls_search {
 };
 
 /* LS_OK if at least one layout fits and is in time; LS_ELAYOUT if none does, with the least that is
- * lacking, and search filled but for plans. LS_ENOMEM. Release it in each case. */
+ * lacking, or if a limit ended the search before one was found (unproven > 0), and search filled but
+ * for plans. LS_ENOMEM. Release it in each case. */
 int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                   struct ls_error *error);
 void ls_search_release(struct ls_search *search);
