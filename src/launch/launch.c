@@ -101,9 +101,10 @@ static void event_layout(struct launcher *l, const char *name)
     launch_events_end(&l->events);
 }
 
-/* The last one. */
+/* The last one. Signals so far do not end the wait for a slow reader. */
 static void event_end(struct launcher *l)
 {
+    launch_output_pass(&l->output);
     launch_events_end(&l->events);
     launch_prom_write(&l->prom, true);
     l->ended = true;
@@ -691,8 +692,7 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
         if (!over && !l->watch.started && l->failures > 1) /* what makes starts fail may pass */
             pause_for(l, l->config->launch.pause_s);
     }
-    if (!l->ended) {                    /* while it waited, or before the job had ended well */
-        launch_output_pass(&l->output); /* this signal does not end the wait for a slow reader */
+    if (!l->ended) { /* while it waited, or before the job had ended well */
         event(l, "stopped");
         event_end(l);
     }

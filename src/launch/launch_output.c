@@ -58,7 +58,7 @@ void launch_output_close(struct launch_output *output)
 {
     bool waits;
     do
-        waits = *output->asked == output->seen;
+        waits = *output->asked == output->seen && *output->asked <= 1;
     while (piece_pass(output, waits ? WAIT_MS : 0) || (waits && is_held(output)));
     if (output->read_fd >= 0) {
         close(output->read_fd);

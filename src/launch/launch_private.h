@@ -120,7 +120,7 @@ void launch_output_open(struct launch_output *output, const volatile int *asked)
 /* Hands on what the reader of this process has room for, and waits for nothing. */
 void launch_output_pass(struct launch_output *output);
 /* Hands on the rest, if there is any. Waits until the reader has room for it, or a signal has come
- * since the last _pass. */
+ * since the last _pass; after a second signal not at all. */
 void launch_output_close(struct launch_output *output);
 
 /* ---- the job --------------------------------------------------------------------------------- */

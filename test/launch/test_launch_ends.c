@@ -193,6 +193,20 @@ static pid_t slow_start(const char *out, const char *script, const char *argumen
     return program_start(line, SIGKILL);
 }
 
+/* Until it waits for nothing but the reader: asleep, without its lock. */
+static void slow_await(pid_t launcher, const char *out)
+{
+    char lock[64], log[64], who[256], stat[64], text[512] = "";
+    snprintf(lock, sizeof lock, "%s/launch", out);
+    snprintf(log, sizeof log, "%s.log", out);
+    snprintf(stat, sizeof stat, "/proc/%ld/stat", (long)launcher);
+    while (ls_lock_look(scratch_path(folder, lock), who, sizeof who) == LS_LOCK_HELD)
+        program_await_job(launcher, scratch_path(folder, log));
+    do
+        program_await_job(launcher, scratch_path(folder, log));
+    while (ls_file_head(stat, text, sizeof text) && !strstr(text, ") S "));
+}
+
 static void slow_drain(int reader)
 {
     char text[PIPE_BUF];
@@ -203,14 +217,12 @@ static void slow_drain(int reader)
 /* A reader that is slow gets all, and holds up no other launcher of the run. */
 CASE(test_a_reader_of_the_output_that_is_slow)
 {
-    char who[256], text[PIPE_BUF];
+    char text[PIPE_BUF];
     int reader;
     skip_without_mpi();
     pid_t launcher = slow_start("late.run", "echo the last word\n", "", &reader);
     launched_await_event(launcher, folder, "late.run", "done", 1);
-    while (ls_lock_look(scratch_path(folder, "late.run/launch"), who, sizeof who) == LS_LOCK_HELD)
-        program_await_job(launcher, scratch_path(folder, "late.run.log"));
-    program_await_job(launcher, scratch_path(folder, "late.run.log"));
+    slow_await(launcher, "late.run");
     slow_drain(reader);
     assert_int_equal(launched_end(launcher), 0);
     ssize_t got = read(reader, text, sizeof text - 1);
@@ -266,6 +278,25 @@ CASE(test_a_reader_that_is_slow_between_starts)
         assert_int_equal(page[PIPE_BUF - 1], '2');
         close(reader);
     }
+}
+
+/* Neither does a signal that comes while hosts are asked, before the launcher gives up. */
+CASE(test_a_reader_that_is_slow_as_the_launcher_gives_up)
+{
+    char text[PIPE_BUF] = "";
+    int reader;
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "slow_host"), "a slots=2\n", 10);
+    script_write("slow_agent", "#!/bin/sh\n[ ! -e gives_up/failed ] || kill -TERM $PPID\n");
+    pid_t launcher = slow_start("gives_up", "echo the last word\n: > gives_up/failed\nexit 1\n",
+                                "--hosts slow_host launch.retries=0", &reader);
+    launched_await_event(launcher, folder, "gives_up", "gave_up", 1);
+    slow_await(launcher, "gives_up");
+    slow_drain(reader);
+    assert_int_equal(launched_end(launcher), 1);
+    assert_true(read(reader, text, sizeof text - 1) > 0);
+    assert_string_equal(text, "the last word\n");
+    close(reader);
 }
 
 /* An mpirun that has told of a rank's end, and does not end itself, is ended. */

@@ -283,7 +283,8 @@ static int slow_teardown(void **state)
     return scratch_teardown(state);
 }
 
-/* The reader is waited for only with something that it has not got, and until a signal comes. */
+/* The reader is waited for only with something that it has not got, and until a signal comes; not
+ * at all after a second one. */
 CASE_WITH(test_a_reader_that_is_slow, slow_setup, slow_teardown)
 {
     volatile int asked = 1; /* for which the job ended */
@@ -300,7 +301,14 @@ CASE_WITH(test_a_reader_that_is_slow, slow_setup, slow_teardown)
     reader_fill();
     assert_int_equal(write(output.write_fd, "lost", 4), 4);
     launch_output_pass(&output);
+    asked = 0;
+    launch_output_close(&output);
+    assert_string_equal(reader_take(), "");
+    launch_output_open(&output, &asked);
+    reader_fill();
+    assert_int_equal(write(output.write_fd, "lost", 4), 4);
     asked = 2;
+    launch_output_pass(&output); /* the job went on meanwhile */
     launch_output_close(&output);
     assert_string_equal(reader_take(), "");
 }
