@@ -274,9 +274,10 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
     } else if (!strcmp(name, "replay")) {
         event_add(reading, record, EVENT_HASH, "computed twice, by other ranks: equal");
     } else if (!strcmp(name, "changed")) {
-        event_add(reading, record, EVENT_SAVE, "its checkpoint made way for one of another state");
+        event_add(reading, record, EVENT_SAVE,
+                  "its state was changed: its checkpoint is to be replaced");
     } else if (!strcmp(name, "kept")) {
-        event_add(reading, record, EVENT_SAVE, "its checkpoint is still the best");
+        event_add(reading, record, EVENT_SAVE, "its checkpoint could not be replaced");
     } else if (!strcmp(name, "signal")) {
         event_add(reading, record, EVENT_SIGNAL, "a signal asked for the end");
     } else if (!strcmp(name, "end")) {

@@ -172,13 +172,9 @@ int events_changed(struct events *events, int64_t step, struct ls_error *error)
     return ls_jsonl_end(event_begin_of(events, step, "changed"), error);
 }
 
-int events_kept(struct events *events, const struct ls_checkpoint_best *best,
-                struct ls_error *error)
+int events_kept(struct events *events, int64_t step, struct ls_error *error)
 {
-    struct ls_jsonl *m = event_begin_of(events, best->step, "kept");
-    ls_jsonl_double(m, "validation_loss", best->loss);
-    ls_jsonl_int(m, "sequences", best->sequences);
-    return ls_jsonl_end(m, error);
+    return ls_jsonl_end(event_begin_of(events, step, "kept"), error);
 }
 
 int events_copied(struct events *events, const char *where, const struct copy_outcome *outcome,

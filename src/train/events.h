@@ -56,9 +56,8 @@ int events_copied(struct events *events, const char *where, const struct copy_ou
                   struct ls_error *error);
 /* "changed": a checkpoint of that step is about to be replaced by one of another state. */
 int events_changed(struct events *events, int64_t step, struct ls_error *error);
-/* "kept": it was not, and is the best by its evaluation, which is told once more. */
-int events_kept(struct events *events, const struct ls_checkpoint_best *best,
-                struct ls_error *error);
+/* "kept": it was not, because the system refused. */
+int events_kept(struct events *events, int64_t step, struct ls_error *error);
 /* "replay": the step was computed twice, with one result; what that took beside the step. */
 int events_replayed(struct events *events, double replay_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */

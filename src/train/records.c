@@ -28,10 +28,22 @@ bool best_records_take(struct best_records *records, const struct ls_checkpoint_
 bool best_records_drop(struct best_records *records, const char *out, int64_t step)
 {
     const struct ls_checkpoint_best none = {.step = -1}, before = records->before;
+    records->dropped = none;
     if (step < 0 || records->best.step != step)
         return false;
+    records->dropped = records->best;
     records->best = before.step >= 0 && ls_checkpoint_there(out, before.step) ? before : none;
     records->before = none;
+    return true;
+}
+
+bool best_records_restore(struct best_records *records, int64_t step)
+{
+    if (step < 0 || records->dropped.step != step)
+        return false;
+    records->before = records->best;
+    records->best = records->dropped;
+    records->dropped.step = -1;
     return true;
 }
 
@@ -47,6 +59,8 @@ static void best_see(struct best_records *records, const char *out, const struct
     const char *event = ls_record_text(record, "event");
     if (event && !strcmp(event, "changed"))
         best_records_drop(records, out, step);
+    if (event && !strcmp(event, "kept"))
+        best_records_restore(records, step);
     if (!ls_record_number(record, "validation_loss", &loss) || sequences < 0)
         return;
     const struct ls_checkpoint_best now = {step, loss, sequences};

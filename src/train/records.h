@@ -13,19 +13,25 @@
 
 /* What the evaluations of a run say, as metrics.jsonl has them. */
 struct best_records {
-    struct ls_checkpoint_best best;   /* the lowest loss of those whose checkpoint is there, among
-                                       * evaluations of as many sequences; step -1: none */
-    struct ls_checkpoint_best before; /* that was the best until this one came */
-    int64_t last, recorded;           /* steps of the last evaluation and record; -1: none */
+    struct ls_checkpoint_best best;    /* the lowest loss of those whose checkpoint is there, among
+                                        * evaluations of as many sequences; step -1: none */
+    struct ls_checkpoint_best before;  /* that was the best until this one came */
+    struct ls_checkpoint_best dropped; /* the last time by best_records_drop; step -1: none was */
+    int64_t last, recorded;            /* steps of the last evaluation and record; -1: none */
 };
 #define BEST_RECORDS_NONE                                                                          \
-    ((struct best_records){                                                                        \
-        .best = {.step = -1}, .before = {.step = -1}, .last = -1, .recorded = -1})
+    ((struct best_records){.best = {.step = -1},                                                   \
+                           .before = {.step = -1},                                                 \
+                           .dropped = {.step = -1},                                                \
+                           .last = -1,                                                             \
+                           .recorded = -1})
 /* Takes one more, at step best.step; false: it is not the best. */
 bool best_records_take(struct best_records *records, const struct ls_checkpoint_best *now);
 /* The checkpoint of that step, in the run `out`, becomes one of a state that was not evaluated: if
  * it was the best, the one before is, where it is still there. False: it was not. */
 bool best_records_drop(struct best_records *records, const char *out, int64_t step);
+/* Behind that: it did not, and is the best again, if it was. False: it was not. */
+bool best_records_restore(struct best_records *records, int64_t step);
 
 struct records {
     const struct ls_trainer *trainer; /* borrowed, as log is */

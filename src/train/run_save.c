@@ -59,32 +59,33 @@ bool run_stands(const struct ls_running *run)
     return run_begins(run) || (saved && !run->unsaved);
 }
 
-/* What is the best, and the folder of its checkpoint, before that may have another state. */
-struct stood {
-    struct best_records best;
-    ino_t folder; /* 0: there is none */
+/* The folder of a checkpoint; number 0: there is none. */
+struct folder {
+    dev_t device;
+    ino_t number;
 };
 
-static ino_t folder_of(const struct ls_running *run, const struct ls_checkpoint_best *best)
+static struct folder folder_of(const struct ls_running *run, int64_t step)
 {
     char path[PATH_MAX];
     struct stat about;
-    bool there = best->step >= 0 &&
-                 !ls_checkpoint_path(path, run->config->train.out, best->step, NULL) &&
-                 !stat(path, &about);
-    return there ? about.st_ino : 0;
+    bool there =
+        !ls_checkpoint_path(path, run->config->train.out, step, NULL) && !stat(path, &about);
+    return there ? (struct folder){about.st_dev, about.st_ino} : (struct folder){0};
 }
 
 /* Collective. The checkpoint of the step is about to have a state that was not evaluated: it is not
- * the best from here on, wherever the run is killed. */
-static int best_drop(struct ls_running *run, struct stood *stood, struct ls_error *error)
+ * the best from here on, wherever the run is killed. *stood: its folder, on rank 0; none if nothing
+ * is changed. */
+static int best_drop(struct ls_running *run, int64_t step, struct folder *stood,
+                     struct ls_error *error)
 {
-    int64_t step = ls_trainer_steps(run->trainer);
     int local = LS_OK;
-    *stood = (struct stood){run->best, folder_of(run, &run->best.best)};
+    *stood = (struct folder){0};
     if (!run->unsaved || run->trainer->state->saved_step != step)
         return LS_OK;
     if (run->writer) {
+        *stood = folder_of(run, step);
         local = records_judge(&run->records, events_changed(&run->events, step, error), error);
         if (best_records_drop(&run->best, run->config->train.out, step) && !local &&
             run->config->train.keep_best)
@@ -95,15 +96,16 @@ static int best_drop(struct ls_running *run, struct stood *stood, struct ls_erro
 
 /* Collective. The system refused to save: what was dropped is the best again, unless its checkpoint
  * has gone. */
-static int best_restore(struct ls_running *run, const struct stood *stood, struct ls_error *error)
+static int best_restore(struct ls_running *run, int64_t step, const struct folder *stood,
+                        struct ls_error *error)
 {
-    const struct ls_checkpoint_best *best = &stood->best.best;
     int local = LS_OK;
-    if (run->writer && run->best.best.step != best->step && stood->folder &&
-        folder_of(run, best) == stood->folder) {
-        run->best = stood->best;
-        local = records_judge(&run->records, events_kept(&run->events, best, error), error);
-        if (!local && run->config->train.keep_best)
+    struct folder now = {0};
+    if (stood->number && !run->trainer->workers) /* theirs may be replaced in part */
+        now = folder_of(run, step);
+    if (now.number && now.number == stood->number && now.device == stood->device) {
+        local = records_judge(&run->records, events_kept(&run->events, step, error), error);
+        if (best_records_restore(&run->best, step) && !local && run->config->train.keep_best)
             local = run_best_write(run, error);
     }
     return ls_comm_agree(run->world, local, error);
@@ -196,12 +198,12 @@ int run_save(struct ls_running *run, bool last, struct ls_error *error)
     double start_s = ls_now_s();
     struct ls_error why = {0};
     int64_t step = ls_trainer_steps(run->trainer);
-    struct stood stood;
+    struct folder stood;
     bool moved;
     run_trace_begin(&run->trace, "save");
     int status = stored(run, true, error); /* two at once there are not */
     if (!status)
-        status = best_drop(run, &stood, error);
+        status = best_drop(run, step, &stood, error);
     if (status)
         return status;
     status = save_here(run, &moved, &why);
@@ -210,7 +212,7 @@ int run_save(struct ls_running *run, bool last, struct ls_error *error)
     run_trace_end(&run->trace);
     if (!status)
         return saved(run, step, ls_now_s() - start_s, false, error);
-    int kept = sink_refused(status) ? best_restore(run, &stood, error) : LS_OK;
+    int kept = sink_refused(status) ? best_restore(run, step, &stood, error) : LS_OK;
     if (kept)
         return kept;
     status = save_failed(run, step, last, status, &why);

@@ -198,8 +198,7 @@ CASE(test_numbers)
              "\"beside\": 1}\n"
              "{\"step\": 11, \"event\": \"save\", \"time\": 1000000120, \"save_s\": 8}\n"
              "{\"step\": 11, \"event\": \"changed\", \"time\": 1000000120}\n"
-             "{\"step\": 11, \"event\": \"kept\", \"time\": 1000000120, \"validation_loss\": 2.5, "
-             "\"sequences\": 7}\n"
+             "{\"step\": 11, \"event\": \"kept\", \"time\": 1000000120}\n"
              "{\"step\": 11, \"event\": \"signal\", \"time\": 1000000120}\n"
              "{\"step\": 11, \"event\": \"warning\", \"time\": 1000000120, \"text\": \"tired\"}\n"
              "{\"step\": 11, \"event\": \"end\", \"time\": 1000000132, \"how\": \"failed\", "
@@ -230,8 +229,8 @@ CASE(test_numbers)
               "<td class=\"n\">4.00 s</td>");
     has(page, "<span class=\"state bad\">failed</span>");
     has(page, "1 rank (self), 2 threads each; plain");
-    has(page, "<td>its checkpoint made way for one of another state</td>");
-    has(page, "<td>its checkpoint is still the best</td>");
+    has(page, "<td>its state was changed: its checkpoint is to be replaced</td>");
+    has(page, "<td>its checkpoint could not be replaced</td>");
     has(page, "<td>warning: tired</td>");
     has(page, "<td>failed: a &lt;script&gt;</td>");
     has(page, "2001-09-09 01:48:52");

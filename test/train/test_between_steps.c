@@ -287,18 +287,23 @@ CASE(test_what_was_changed_before_is_the_best)
 }
 
 /* Where the new state cannot be saved, the checkpoint is still of the one that was evaluated: that
- * is the best, also by the records. */
+ * is the best, also by the records. So it is for a start that first wants to keep the best. */
 CASE(test_what_cannot_be_replaced_is_still_the_best)
 {
-    struct ls_error error;
-    struct job job = best_job(state, "train.save_every=1");
-    job.fills = true;
-    assert_int_equal(job_run(&job, changed_body, &error), LS_ENOSPC);
-    assert_int_equal(best_of(&job), STEP);
-    assert_int_equal(unlink(scratch_path(job.config.train.out, "checkpoints/best")), 0);
-    assert_ok(job_run(&job, resumed_body, &error), error);
-    assert_string_equal(job.resumed, job.before);
-    assert_int_equal(best_of(&job), STEP);
+    static const char *const words[] = {"train.save_every=1",
+                                        "train.save_every=1 train.keep_best=false"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct ls_error error;
+        struct job job = best_job(state, words[i]);
+        job.fills = true;
+        assert_int_equal(job_run(&job, changed_body, &error), LS_ENOSPC);
+        assert_int_equal(best_of(&job), job.config.train.keep_best ? STEP : -1);
+        unlink(scratch_path(job.config.train.out, "checkpoints/best"));
+        job.config.train.keep_best = true;
+        assert_ok(job_run(&job, resumed_body, &error), error);
+        assert_string_equal(job.resumed, job.before);
+        assert_int_equal(best_of(&job), STEP);
+    }
 }
 
 /* Of two that were the best one after the other, the first one is again, where it is there. */
@@ -314,6 +319,13 @@ CASE(test_the_best_before_is_the_best_again)
         assert_true(best_records_take(&records, &first) && best_records_take(&records, &second));
         assert_false(best_records_drop(&records, out, before));
         assert_true(best_records_drop(&records, out, STEP));
+        assert_int_equal(records.best.step, before == 1 ? 1 : -1);
+        assert_true(best_records_restore(&records, STEP));
+        assert_int_equal(records.best.step, STEP);
+        assert_true(best_records_drop(&records, out, STEP));
+        assert_false(
+            best_records_drop(&records, out, STEP)); /* of a state that was not evaluated */
+        assert_false(best_records_restore(&records, STEP));
         assert_int_equal(records.best.step, before == 1 ? 1 : -1);
     }
 }
