@@ -213,6 +213,12 @@ void launch_starting_close(struct launch_starting *starting);
 
 /* ---- the run's records ----------------------------------------------------------------------- */
 
+/* A count; 0: the record has none. */
+static inline int64_t launch_count(const struct ls_record *record, const char *key)
+{
+    return ls_max(ls_record_whole(record, key, 0), 0);
+}
+
 enum { LAUNCH_RECENT = 9 };
 struct launch_watch {
     char path[PATH_MAX];

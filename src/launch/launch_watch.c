@@ -29,7 +29,7 @@ struct found {
 };
 
 /* 0: it has no such number. */
-static double positive(const struct ls_record *record, const char *key)
+static double amount(const struct ls_record *record, const char *key)
 {
     return fmax(ls_record_value(record, key), 0);
 }
@@ -39,7 +39,7 @@ static void drift_take(struct found *found, const struct ls_record *record, bool
 {
     const char *kind = ls_record_string(record, "kind");
     if (!found->drifted && !strcmp(kind, ls_drift_name(LS_DRIFT_SLOW_RANK))) {
-        double took_s = positive(record, "took_s"), expected_s = positive(record, "expected_s");
+        double took_s = amount(record, "took_s"), expected_s = amount(record, "expected_s");
         found->drifted = true;
         found->slow_rank = over ? -1 : ls_record_whole(record, "rank", 0);
         snprintf(found->slow_host, sizeof found->slow_host, "%s", ls_record_string(record, "host"));
@@ -58,22 +58,22 @@ static void record_take(void *user, const struct ls_record *record)
     const char *name = ls_record_string(record, "event");
     const int64_t step = ls_record_whole(record, "step", -1);
     if (found->evaluation) {
-        found->eval_s = fmax(found->eval_s, positive(record, "eval_s"));
+        found->eval_s = fmax(found->eval_s, amount(record, "eval_s"));
     } else if (!*name && !found->stepped && step >= 0) {
         found->step = step;
-        found->step_s = positive(record, "step_s");
+        found->step_s = amount(record, "step_s");
         found->stepped = true;
     } else if (!strncmp(name, "drift", 5)) {
         drift_take(found, record, strcmp(name, "drift") != 0);
     } else if (!strcmp(name, "save")) {
-        found->save_s = fmax(found->save_s, positive(record, "save_s"));
+        found->save_s = fmax(found->save_s, amount(record, "save_s"));
     } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
         snprintf(found->end, sizeof found->end, "%s", ls_record_string(record, "how"));
         snprintf(found->end_text, sizeof found->end_text, "%s", ls_record_string(record, "text"));
     } else if (!strcmp(name, "start") || !strcmp(name, "resume")) {
         found->from = ls_max(step, ls_record_whole(record, "rescued", 0));
-        found->ranks = ls_max(ls_record_whole(record, "ranks", 0), 0);
-        found->peak_flops = positive(record, "peak_flops");
+        found->ranks = launch_count(record, "ranks");
+        found->peak_flops = amount(record, "peak_flops");
         found->began = true;
     }
     found->any |= *name && strcmp(name, "end") != 0 && strcmp(name, "save") != 0;

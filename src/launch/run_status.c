@@ -39,12 +39,6 @@ static void text_take(const struct ls_record *record, const char *key, char *tex
     snprintf(text, bytes, "%.*s", (int)used, from);
 }
 
-/* A count; 0: there is none. */
-static int64_t whole(const struct ls_record *record, const char *key)
-{
-    return ls_max(ls_record_whole(record, key, 0), 0);
-}
-
 static void heard(struct ls_run_status *s, const struct ls_record *record)
 {
     /* Of NaN and a number, the number. */
@@ -61,7 +55,7 @@ static void metric_visit(void *user, const struct ls_record *record)
     heard(s, record);
     if (event && (!strcmp(event, "start") || !strcmp(event, "resume"))) {
         text_take(record, "layout", s->layout, sizeof s->layout);
-        s->ranks = whole(record, "ranks");
+        s->ranks = launch_count(record, "ranks");
         reading->end[0] = s->text[0] = '\0';
         reading->began = fmax(ls_record_value(record, "time"), 0);
     } else if (event && !strcmp(event, "end")) {
@@ -98,7 +92,7 @@ static void event_visit(void *user, const struct ls_record *record)
     if (!strcmp(event, "failed"))
         failure_add(s, kind ? kind : "other");
     if (!strcmp(event, "going_on")) {
-        s->again += whole(record, "again");
+        s->again += launch_count(record, "again");
         s->lost_s += fmax(ls_record_value(record, "seconds"), 0);
     }
     if (!strcmp(event, "start"))
