@@ -287,11 +287,11 @@ CASE(test_a_reader_that_is_slow_as_the_launcher_gives_up)
     int reader;
     skip_without_mpi();
     scratch_write(scratch_path(folder, "slow_host"), "a slots=2\n", 10);
-    script_write("slow_agent", "#!/bin/sh\n[ ! -e gives_up/failed ] || kill -TERM $PPID\n");
-    pid_t launcher = slow_start("gives_up", "echo the last word\n: > gives_up/failed\nexit 1\n",
+    script_write("slow_agent", "#!/bin/sh\n[ ! -e gave_out/failed ] || kill -TERM $PPID\n");
+    pid_t launcher = slow_start("gave_out", "echo the last word\n: > gave_out/failed\nexit 1\n",
                                 "--hosts slow_host launch.retries=0", &reader);
-    launched_await_event(launcher, folder, "gives_up", "gave_up", 1);
-    slow_await(launcher, "gives_up");
+    launched_await_event(launcher, folder, "gave_out", "gave_up", 1);
+    slow_await(launcher, "gave_out");
     slow_drain(reader);
     assert_int_equal(launched_end(launcher), 1);
     assert_true(read(reader, text, sizeof text - 1) > 0);
