@@ -30,7 +30,7 @@ int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, cons
                  : __real_ls_loader_take(loader, inputs, targets, wait_s, error);
 }
 
-static bool full; /* the disk */
+static _Thread_local bool full; /* the disk */
 
 WRAPPED(trainer_save);
 int __wrap_trainer_save(struct ls_trainer *t, const struct ls_digest *hash, struct ls_error *error)
