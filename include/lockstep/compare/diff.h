@@ -37,8 +37,7 @@ int ls_diff_open(struct ls_diff *diff, const char *a, const char *b, bool forced
                  struct ls_error *error);
 /* told is called before each of the two runs (0, 1) is computed, with the bytes of memory that this
  * takes; it may be NULL. LS_ENOTSUP as ls_run_record_repeats; LS_ENOMEM: a run does not fit this
- * machine. After LS_ECOMM threads may still be at work with what diff holds, and it must not be
- * released. */
+ * machine. A rank that is given up (ls_world_run) uses nothing that diff holds. */
 int ls_diff_rerun(struct ls_diff *diff,
                   void (*told)(void *user, const struct ls_diff *diff, int run, double bytes),
                   void *user, struct ls_error *error);
