@@ -243,6 +243,7 @@ static int export_run(struct rank *rank, struct ls_error *error)
                              .log = &rank->log};
     struct ls_export_report report = {0};
     int status = export_read(&s->order, &what, error);
+    status = ls_comm_agree(rank->world, status, error); /* each process has its own options */
     if (!status && rank->run)
         status = ls_run_save(rank->run, error);
     if (status)

@@ -126,6 +126,7 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
               "    drawn(run.load_state_dict, {}, tensors)\n"
               "    drawn(run.load_state_dict, 5, tensors)\n"
               "    drawn(run.load, 5, run.out)\n"
+              "    drawn(lambda x: run.save_pretrained(sys.argv[2] + '/model', dtype=x), 'f', 'fp32')\n"
               "    drawn(lambda x: x(), run.hash, run.evaluate)  # different calls\n"
               "    drawn(lambda x: x(), run.close, run.hash)  # it stays open\n"
               "    drawn(lambda x: run.generate(x, max_tokens=2), '1', '2')\n"
@@ -151,7 +152,7 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
     assert out[0] == out[1]
     refused, step, loss, hash_, apart = json.loads(out[0])
     assert [text.endswith("that all hosts share: set TMPDIR of rank 0 to one") for text in apart] == [True] * 2
-    assert refused[::2] == refused[1::2] and len(refused) == 44 and step == 0
+    assert refused[::2] == refused[1::2] and len(refused) == 46 and step == 0
     with ls.Run(recipe, {"train.out": str(tmp_path / "one")}, progress=False) as run:
         assert (run.step(np.arange(68).reshape(4, 17)).loss, run.hash()) == (loss, hash_)
 
