@@ -394,10 +394,16 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
     comm->base.world_ranks = comm->world_ranks;
     comm->base.board = &engine.board.base;
     comm->base.record = engine.board.base.records[comm->world_ranks[comm->base.rank]];
-    comm->next = engine.comms;
-    engine.comms = comm;
     *out = &comm->base;
     return LS_OK;
+}
+
+/* Not by a thread that was left within MPI and comes back: nobody waits for its communicator. */
+static void handle_add(struct ls_comm *base)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    comm->next = engine.comms;
+    engine.comms = comm;
 }
 
 /* MPI makes a communicator in a call that waits for all its ranks, without a limit: a thread makes
@@ -499,6 +505,8 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
     if (!helped)
         splitting_main(s);
     bool over = !helped || splitting_await(s, comm, error);
+    if (over && s->made)
+        handle_add(s->made);
     pthread_mutex_unlock(&engine.lock);
     if (!over)
         return LS_ECOMM; /* the thread has s for ever */
@@ -586,6 +594,7 @@ int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
         status = handle_new(MPI_COMM_WORLD, 0, rank, out, error);
     }
     if (status == LS_OK) {
+        handle_add(*out);
         (*out)->id = ++engine.worlds;
         flight_progress_begin((*out)->record);
     }
