@@ -4,6 +4,7 @@
 #include <lockstep/base/file.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <signal.h>
@@ -145,7 +146,10 @@ int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error)
     if (!names)
         return ls_no_memory(error, "for the nodes of the allocation");
     int status = LS_OK, code = process_run(argv, NULL, names, NAMES_BYTES, COMMAND_S);
-    if (code)
+    if (code == PROCESS_FAILED)
+        status = ls_error_errno(error, errno,
+                                "cannot run scontrol, which names the nodes of the allocation");
+    else if (code)
         status = ls_error_set(error, LS_ECONFIG,
                               "scontrol show hostnames %.200s failed (%d): this shell says that it "
                               "is inside a Slurm allocation (SLURM_JOB_NODELIST); outside of one, "

@@ -98,6 +98,8 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
 {
     double until_s = ls_now_s() + limit_s;
     int in = input_open(input), out[2] = {-1, -1};
+    if (output)
+        output[0] = '\0';
     if (in < 0)
         return PROCESS_FAILED;
     if (output && pipe2(out, O_CLOEXEC)) {
@@ -111,7 +113,6 @@ int process_run(char *const argv[], const char *input, char *output, size_t byte
     close(in);
     if (output) {
         close(out[1]);
-        output[0] = '\0';
         if (child > 0)
             output_read(out[0], output, bytes, until_s);
         close(out[0]);

@@ -191,6 +191,20 @@ CASE_WITH(test_starts_that_get_no_process, scratch_setup, scratch_teardown)
     assert_non_null(strstr(error.text, "cannot run mpirun --version, to find out which it is: "));
 }
 
+/* Nor to ask Slurm for the nodes with, which is no word on the allocation. */
+CASE(test_no_process_to_ask_slurm_with)
+{
+    struct launch_hosts hosts = {0};
+    struct ls_error error = {0};
+    setenv("SLURM_JOB_NODELIST", "node[1-2]", 1);
+    full = true;
+    assert_int_equal(launch_hosts_slurm(&hosts, &error), LS_EIO);
+    full = false;
+    unsetenv("SLURM_JOB_NODELIST");
+    assert_non_null(strstr(error.text, "cannot run scontrol, which names the nodes"));
+    launch_hosts_release(&hosts);
+}
+
 /* squeue answers, and sinfo does not. */
 CASE_WITH(test_slurm_does_not_answer, scratch_setup, scratch_teardown)
 {
