@@ -108,6 +108,8 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
     config.batch.global = ls_max(cut->micro, config.numerics.leaf_sequences);
     config.batch.rampup_start = config.batch.rampup_samples = 0;
     config.batch.rampup_increment = 0;
+    if (config.optim.name == LS_MUON) /* its products are a step's, and shared by dp */
+        config.optim.name = LS_ADAMW;
     if (ls_config_layout(&config, 0, &layout, NULL))
         return false;
     struct ls_forecast forecast;

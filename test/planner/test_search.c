@@ -166,14 +166,13 @@ CASE(test_the_best_is_the_best)
     told_expect("layouts", TOLD_SOME);
 }
 
-/* Blocks that are not alike: bounds hold, also if the second or the first block takes most. */
-CASE(test_blocks_of_several_kinds)
+/* Blocks that are not alike, whichever takes most, and an update that multiplies: bounds hold. */
+CASE(test_bounds_of_blocks_and_updates)
 {
-    static const char *const recipes[][2] = {{"model.arch=gemma2", "model.window=64"},
-                                             {"model.arch=gpt2", "train.frozen=h.0.*"},
-                                             {"model.arch=gemma3", "model.window=64"},
-                                             {"model.arch=olmo3", "model.window=64"},
-                                             {"model.arch=gpt2", "train.frozen=h.2.*,h.3.*"}};
+    static const char *const recipes[][2] = {
+        {"model.arch=gemma2", "model.window=64"}, {"model.arch=gpt2", "train.frozen=h.0.*"},
+        {"model.arch=gemma3", "model.window=64"}, {"model.arch=olmo3", "model.window=64"},
+        {"model.arch=gpt2", "optim.name=muon"},   {"model.arch=gpt2", "train.frozen=h.2.*,h.3.*"}};
     static const char *const shape[] = {"model.vocab=257",        "model.layers=4",
                                         "model.channels=128",     "model.heads=4",
                                         "model.context=2048",     "data.sequence=2048",
@@ -182,7 +181,7 @@ CASE(test_blocks_of_several_kinds)
     drawn = 5;
     struct ls_cluster cluster = cluster_draw();
     cluster.accelerator.memory_bytes = 1e12;
-    for (int i = 0; i < 5; i += check_every(4, 4)) {
+    for (int i = 0; i < 6; i += check_every(4, 4)) {
         struct ls_config config;
         struct ls_error error = {0};
         struct ls_search search[2];
