@@ -105,8 +105,8 @@ class Plan:
 
 def plan(config: Config, keys: Optional[Keys] = None, *, cluster: Union[str, "os.PathLike[str]", None] = None,
          goal: str = "time", top: int = 10, accelerators: Optional[int] = None,
-         tokens: Optional[float] = None, seconds: Optional[float] = None,
-         layout: bool = False) -> Plan:
+         tokens: Optional[float] = None, within_days: Optional[float] = None,
+         seconds: Optional[float] = None, layout: bool = False) -> Plan:
     """The best layouts of a recipe on a cluster. Trains nothing.
 
     Args:
@@ -118,22 +118,25 @@ def plan(config: Config, keys: Optional[Keys] = None, *, cluster: Union[str, "os
         top: how many candidates to list.
         accelerators: how many to use; None: all of the cluster.
         tokens: of the whole training, for days, price and failures; None: the configuration's steps.
+        within_days: only layouts on which the training ends by then; None: all.
         seconds: the limit of time of the search; 8 by default, and ``float("inf")`` is none.
         layout: no search: only what the configuration's own layout takes.
 
     Raises:
         ConfigError: a key of the configuration or of the cluster is wrong.
-        LayoutError: no layout fits, and what is lacking at least.
+        LayoutError: no layout fits, and what is lacking at least; or none ends in time.
     """
     options = _keys.configured(config, keys)
     options["cluster"] = None if cluster is None else _keys.path(cluster)
     if seconds is not None and not seconds > 0:
         raise errors.ArgumentError(f"seconds: got {seconds}: expected more than 0; "
                                    "float('inf') is no limit")
+    if within_days is not None and (layout or not within_days > 0):
+        raise errors.ArgumentError(f"within_days: got {within_days}: expected more than 0, without layout=True")
     if seconds == float("inf"):
         seconds = 0
     search = {"goal": goal, "top": top, "accelerators": accelerators, "tokens": tokens,
-              "seconds": seconds, "layout": layout, "draw": cluster is None}
+              "within_days": within_days, "seconds": seconds, "layout": layout, "draw": cluster is None}
     return Plan(_tools.ask("plan", {**options, **search}), options)
 
 

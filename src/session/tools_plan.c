@@ -22,12 +22,14 @@ static int planning_read(struct planning *p, struct ls_error *error)
 {
     const char *cluster = NULL;
     int64_t top = 10;
+    double within_days = 0;
     int goal = LS_GOAL_TIME;
     const struct option options[] = {
         {"goal", .word = &goal, .words = ls_goals},
         {"top", .whole = &top, .least = 1, .most = LS_SEARCH_TOP_MAX},
         {"accelerators", .whole = &p->search.accelerators, .least = 1, .most = INT32_MAX},
         {"tokens", .real = &p->search.tokens},
+        {"within_days", .real = &within_days},
         {"seconds", .real = &p->search.seconds},
         {"layout", .flag = &p->layout},
         {"draw", .flag = &p->draw},
@@ -37,6 +39,7 @@ static int planning_read(struct planning *p, struct ls_error *error)
     int status = options_read(&p->session->order, options, error);
     if (!status)
         status = tool_config(p->session, true, &p->config, error);
+    p->search.within_s = 86400 * within_days;
     p->search.goal = (enum ls_goal)goal;
     p->search.top = (int)top;
     if (status)
@@ -359,7 +362,7 @@ static int layout_alone(struct ls_session *s, struct ls_error *error)
 }
 
 const struct verb verbs_plan[] = {
-    {"plan", "config|keys|cluster|goal|top|accelerators|tokens|seconds|layout|draw", "", VERB_ALONE,
-     .alone = plan_alone},
+    {"plan", "config|keys|cluster|goal|top|accelerators|tokens|within_days|seconds|layout|draw", "",
+     VERB_ALONE, .alone = plan_alone},
     {"layout", "config|keys|check|draw", "", VERB_ALONE, .alone = layout_alone},
     {0}};

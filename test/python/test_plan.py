@@ -85,6 +85,12 @@ def test_what_does_not_fit_is_an_error(clone):
         ls.plan(SMALL, cluster=clone / CLUSTER, goal="speed")
     with pytest.raises(ls.ArgumentError, match="seconds: got 0: expected more than 0"):
         ls.plan(SMALL, cluster=clone / CLUSTER, seconds=0)
+    for days in (0, float("nan")):
+        with pytest.raises(ls.ArgumentError, match="within_days: got .*: expected more than 0"):
+            ls.plan(SMALL, cluster=clone / CLUSTER, within_days=days)
+    with pytest.raises(ls.LayoutError, match="no layout that fits ends the training within"):
+        ls.plan(SMALL, cluster=clone / CLUSTER, accelerators=8, tokens=1e15, within_days=1,
+                seconds=float("inf"))
     with pytest.raises(ls.LockstepError, match="nowhere.yaml"):
         ls.plan(SMALL, cluster="nowhere.yaml")
 
