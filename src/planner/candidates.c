@@ -1,4 +1,4 @@
-/* The layouts that a search looks at: every combination, and a bound of its time from one block. */
+/* The layouts that a search looks at: every combination, and a bound of its time from blocks. */
 #include "planner/candidates.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ void candidate_apply(const struct candidate *c, const struct ls_search_options *
         offload->ratio = 1;
 }
 
-/* ---- one block of a cut ---------------------------------------------------------------------- */
+/* ---- the blocks of a cut --------------------------------------------------------------------- */
 
 /* What a micro-batch costs by cut: of a block, and of embedding and head together. */
 struct cut {
