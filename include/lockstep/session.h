@@ -33,7 +33,8 @@
  *
  *   without ranks
  *     configure     config? keys? -> yaml, ranks: reads and resolves, starts nothing
- *     plan          config? keys? cluster? goal? top? accelerators? tokens? seconds? layout? draw?
+ *     plan          config? keys? cluster? goal? top? accelerators? tokens? within_days? seconds?
+ *                   layout? draw?
  *                   -> plans: [{keys, forecast, value, reason?}], yaml, svg?, counts: the best
  *                   layouts (lockstep/planner/search.h); layout: of the configuration's own
  *     layout        config? keys? check? draw?  -> ranks, axes, groups, stages, pp_ranks (memory
