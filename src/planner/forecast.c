@@ -118,7 +118,7 @@ static int memory_set(const struct ls_forecast_ask *ask, struct ls_forecast *f,
     for (int tier = 0; tier < LS_TIER_KINDS; tier++)
         f->tier_bytes[tier] *= trainers;
     double on_host = fmax(1, floor((double)cluster->accelerators / f->accelerators));
-    on_host = fmin(on_host, (double)layout->ranks);
+    on_host = fmin(on_host, (double)(layout->ranks * ls_config_groups(ask->config)));
     double host = on_host * f->tier_bytes[LS_TIER_HOST];
     double disk = on_host * f->tier_bytes[LS_TIER_FILE];
     f->fits = f->device_bytes <= f->capacity_bytes &&

@@ -589,9 +589,11 @@ CASE(test_what_is_not_held_is_not_counted)
     ls_cluster_release(&cluster);
 }
 
-/* A host has room for what the ranks in it offload, fewer than its accelerators or as many. */
+/* A host has room for what the ranks in it offload, fewer than its accelerators or as many: those
+ * of all groups. */
 CASE(test_a_host_holds_what_its_ranks_offload)
 {
+    static const int cases[][2] = {{1, 1}, {1, 2}, {1, 4}, {2, 1}, {4, 1}, {4, 2}}; /* groups, dp */
     drawn = 5;
     struct ls_cluster cluster = cluster_draw();
     struct ls_config config = recipe_draw();
@@ -600,9 +602,15 @@ CASE(test_a_host_holds_what_its_ranks_offload)
     assert_ok(ls_cluster_set(&cluster, "accelerators", "4", &error), error);
     cluster.accelerator.memory_bytes = 1e12;
     set(&config, "memory.offload.optimizer=host");
-    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_forecast f;
-        set(&config, "parallel.dp=%d", ranks);
+        int groups = cases[i][0], ranks = (int)ls_min(groups * cases[i][1], 4);
+        if (groups > 1) {
+            set(&config, "async.mode=diloco");
+            set(&config, "async.workers=%d", groups);
+            set(&config, "parallel.workers=%d", groups);
+        }
+        set(&config, "parallel.dp=%d", cases[i][1]);
         if (ls_config_resolve(&config, 257, &error) ||
             ls_config_layout(&config, 0, &layout, &error))
             fail_msg("%s", error.text);
