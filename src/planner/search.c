@@ -86,8 +86,8 @@ static double training_least_s(const struct searching *s, const struct candidate
     return tokens / ((double)config->batch.global * (double)config->data.sequence) * c->bound_s;
 }
 
-/* Something has to be found, or be too late, as all others may be; unless too many cannot be simulated:
- * each of these takes long. */
+/* Something has to be found, or be too late, as all others may be; unless too many cannot be
+ * simulated: each of these takes long. */
 static bool limits_count(const struct searching *s)
 {
     return s->search->count > 0 || s->search->least_s > 0 || s->beyond_count >= BEYOND;

@@ -71,8 +71,8 @@ struct ls_search {
 };
 
 /* LS_OK if at least one layout fits and is in time; LS_ELAYOUT if none does, with the least that is
- * lacking, or if a limit ended the search before one was found (unproven > 0), and search filled but
- * for plans. LS_ENOMEM. Release it in each case. */
+ * lacking, or if a limit ended the search before one was found (unproven > 0), and search filled
+ * but for plans. LS_ENOMEM. Release it in each case. */
 int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                   struct ls_error *error);
 void ls_search_release(struct ls_search *search);
