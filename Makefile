@@ -204,6 +204,7 @@ $(BUILD)/test/ckpt/test_read_ahead: private LDFLAGS_BASE += $(call wrap,open clo
 $(BUILD)/test/state/test_state: private LDFLAGS_BASE += $(call wrap,ls_checkpoint_expect ls_checkpoint_take)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/comm/test_split_mpi: private LDFLAGS_BASE += $(call wrap,calloc)
+$(BUILD)/test/compare/test_verify_ends: private LDFLAGS_BASE += $(call wrap,ls_proof_threads ls_proof_trace)
 $(BUILD)/test/session/test_session: private LDFLAGS_BASE += $(call wrap,ls_distribute_replicated ls_world_run)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
 $(BUILD)/test/infer/test_samples: private LDFLAGS_BASE += $(call wrap,text_blocks_share)

@@ -40,12 +40,19 @@ static void begin_print(const struct ls_verify *v, const struct ls_verified *tol
               (long)ranks, ranks == 1 ? " " : "s", ls_bytes(told->bytes).text, told->layout);
 }
 
+struct printing {
+    const struct ls_verify *v;
+    bool line_begun;
+};
+
 static void layout_print(void *user, const struct ls_verified *told)
 {
+    struct printing *p = user;
+    p->line_begun = told->as == LS_VERIFY_BEGINS;
     if (told->number == 0) {
         one_rank_print(told);
     } else if (told->as == LS_VERIFY_BEGINS) {
-        begin_print(user, told);
+        begin_print(p->v, told);
     } else if (told->as == LS_VERIFY_FAILED) {
         printf("FAILED: %s\n", told->why);
     } else if (told->as == LS_VERIFY_DIFFERS) {
@@ -100,13 +107,14 @@ int cmd_verify(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_verify v;
     static struct ls_config config;
+    struct printing printing = {.v = &v};
     struct ls_verify_request request = {.config = &config,
                                         .layouts = 50,
                                         .ranks = 8,
                                         .steps = 3,
                                         .seed = 1,
                                         .told = layout_print,
-                                        .user = &v};
+                                        .user = &printing};
     v = (struct ls_verify){0};
     int status = read_arguments(&request, args, error);
     if (!status)
@@ -119,7 +127,7 @@ int cmd_verify(const struct cmd_args *args, struct ls_error *error)
         status = head_print(&v, error);
     if (!status)
         status = ls_verify_run(&v, error);
-    if (status == LS_ECOMM)
+    if (printing.line_begun)
         putchar('\n');
     ranks_end(status, error);
     int code = status ? status : summary(&v, cmd_args_given(args, "--verbose"));

@@ -25,16 +25,25 @@ static int waits_prove(const struct ls_config *config, struct ls_error *error)
     return status ? status : ls_layout_check(config, &layout, false, &proof, error);
 }
 
-static void difference_trace(const struct ls_verify *v, int64_t step, struct ls_verified *told)
+/* Ranks of a layout did not return: their threads go on, beside whatever else ran. */
+static bool is_given_up(int status, const struct ls_error *error)
 {
-    struct ls_error error = {0};
+    return status && error->cause == LS_CAUSE_GIVEN_UP;
+}
+
+/* What the trace meets it tells; only a rank that was given up is an error. */
+static int difference_trace(const struct ls_verify *v, int64_t step, struct ls_verified *told,
+                            struct ls_error *error)
+{
     told->step = step;
     told->loss_bits = v->proof[step - 1].loss_bits;
     told->one_bits = v->reference[step - 1].loss_bits;
-    told->traced =
-        !ls_proof_trace(&v->one, told->config, step, told->tensor, sizeof told->tensor, &error);
-    if (!told->traced)
-        snprintf(told->tensor, sizeof told->tensor, "%.255s", error.text);
+    int status =
+        ls_proof_trace(&v->one, told->config, step, told->tensor, sizeof told->tensor, error);
+    told->traced = !status;
+    if (status)
+        snprintf(told->tensor, sizeof told->tensor, "%.255s", error->text);
+    return is_given_up(status, error) ? status : LS_OK;
 }
 
 /* Proves and runs it. Only what makes going on senseless is an error. */
@@ -55,19 +64,20 @@ static int layout_check(struct ls_verify *v, const struct ls_config *config, str
     status = waits_prove(config, error);
     if (!status)
         status = ls_proof_threads(config, v->request.steps, v->proof, error);
-    if (status == LS_ECOMM || (status && error->cause == LS_CAUSE_GIVEN_UP))
+    if (status == LS_ECOMM || is_given_up(status, error))
         return status;
+    int traced = LS_OK;
     int64_t step = status ? 0 : ls_proof_differs(v->reference, v->proof, v->request.steps);
     v->failed += status != 0;
     v->differ += step != 0;
     if (status)
         snprintf(told.why, sizeof told.why, "%.1023s", error->text);
     if (step)
-        difference_trace(v, step, &told);
+        traced = difference_trace(v, step, &told, error);
     told.seconds = ls_now_s() - begin_s;
     tell(v, &told, status ? LS_VERIFY_FAILED : step ? LS_VERIFY_DIFFERS : LS_VERIFY_EQUAL);
     ls_meter("layouts", v->ran, v->request.layouts);
-    return LS_OK;
+    return traced;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

@@ -53,9 +53,9 @@ struct ls_verify {
 /* Zero verify first; release it in any case. LS_ECONFIG: numerics.mode=fast, no data. */
 int ls_verify_open(struct ls_verify *verify, const struct ls_verify_request *request,
                    struct ls_error *error);
-/* LS_OK also if layouts differ or fail: the counts say so. LS_ECOMM, and whatever made a rank be
- * given up (ls_world_run), which uses nothing that verify holds: no further one is tried.
- * LS_ESTOPPED. */
+/* LS_OK also if layouts differ or fail: the counts say so. LS_ECOMM ends it, and so does a rank
+ * that did not return (LS_CAUSE_GIVEN_UP): its thread goes on, with nothing of what verify holds,
+ * and the process should end soon. LS_ESTOPPED. */
 int ls_verify_run(struct ls_verify *verify, struct ls_error *error);
 /* Whether the recipe admits no layout that cuts anything but the list of layers, of those that were
  * drawn. */
