@@ -21,7 +21,7 @@ struct stage {
     int64_t *parts;   /* [sources] of a period */
     int64_t *before;  /* [sources] samples that each had before the stage */
     uint16_t *source; /* [period] whose a sample is */
-    int32_t *marks;   /* [marks, sources] how many each had before sample MARK of it, 2 MARK, ... */
+    int32_t *marks;   /* [marks, sources] how many each had before its sample 0, MARK, ... */
     bool rounded;
 };
 struct ls_blend {
@@ -255,23 +255,36 @@ static int stage_memory(struct stage *stage, int sources, struct ls_error *error
                : ls_no_memory(error, "for a blend of %d sources", sources);
 }
 
+/* How many numbers the marks of so many samples are. */
+static size_t marks_count(size_t samples, int sources)
+{
+    return (samples + MARK - 1) / MARK * (size_t)sources;
+}
+
+/* Of a table for the whole period, the part that the stage uses. */
+static void *table_shrink(void *table, size_t bytes)
+{
+    void *shrunk = realloc(table, bytes);
+    return shrunk ? shrunk : table;
+}
+
 static int period_make(struct stage *stage, const struct source *sources, int count,
                        struct ls_error *error)
 {
     const size_t most = (size_t)ls_min(stage->period, stage->end - stage->first);
-    const size_t marks = (most + MARK - 1) / MARK * (size_t)count;
     struct filling filling = {.due = calloc((size_t)count, sizeof *filling.due),
                               .ready.keys = calloc((size_t)count, sizeof *filling.ready.keys),
                               .heads = malloc(most * sizeof *filling.heads)};
     stage->source = malloc(most * sizeof *stage->source);
-    stage->marks = malloc(marks * sizeof *stage->marks);
+    stage->marks = malloc(marks_count(most, count) * sizeof *stage->marks);
     bool good = filling.due && filling.ready.keys && filling.heads && stage->source && stage->marks;
     if (good)
         period_fill(stage, &filling, sources, count);
     if (good && stage->end - stage->first < stage->period) {
         size_t length = (size_t)(stage->end - stage->first);
-        void *source = realloc(stage->source, length * sizeof *stage->source);
-        stage->source = source ? source : stage->source;
+        stage->source = table_shrink(stage->source, length * sizeof *stage->source);
+        stage->marks =
+            table_shrink(stage->marks, marks_count(length, count) * sizeof *stage->marks);
     }
     free(filling.due);
     free(filling.ready.keys);
