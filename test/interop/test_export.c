@@ -634,6 +634,21 @@ CASE_WITH(test_bad_int8, scratch_setup, scratch_teardown)
     assert_int_equal(scratch_count(*state), before);
 }
 
+/* Row 40 of the model that was written begins with these. */
+static void expect_halves(const char *folder, enum ls_dtype dtype, const uint16_t expected[3])
+{
+    struct ls_safetensors *file;
+    struct ls_error error = {0};
+    assert_ok(ls_safetensors_open(&file, scratch_path(folder, "model.safetensors"), &error), error);
+    const struct ls_tensor_view *view = ls_safetensors_find(file, UP);
+    assert_int_equal(view->dtype, dtype);
+    const uint16_t *row = (const uint16_t *)tensor_data(file, UP) + (ptrdiff_t)40 * 32;
+    for (int i = 0; i < 3; i++)
+        if (row[i] != expected[i])
+            fail_msg("column %d: %04x, expected %04x", i, row[i], expected[i]);
+    ls_safetensors_close(file);
+}
+
 /* A weight that a smaller type would make infinite is named, and nothing is left. The largest that
  * is rounded to a finite one goes out, and what is not finite stays so. */
 CASE_WITH(test_weights_beyond_a_type, scratch_setup, scratch_teardown)
@@ -658,11 +673,17 @@ CASE_WITH(test_weights_beyond_a_type, scratch_setup, scratch_teardown)
     }
     expect_refused(*state, "in", gguf, "blk.1.ffn_up.weight: row 40, column 9: -3.4");
     assert_int_equal(scratch_count(*state), before);
-    row[9] = nextafterf(65520, 0);
-    row[10] = -INFINITY;
-    row[11] = NAN;
+    row[1] = -INFINITY;
+    row[2] = NAN;
+    row[9] = row[10] = 0;
+    row[0] = nextafterf(least[2], 0);
     row_edit(folder, UP, 40, row);
-    model_export(*state, "in", "out", (struct ls_export){.dtype = LS_F16});
+    model_export(*state, "in", "bf16", (struct ls_export){.dtype = LS_BF16});
+    expect_halves(scratch_path(*state, "bf16"), LS_BF16, (uint16_t[]){0x7f7f, 0xff80, 0x7fc0});
+    row[0] = nextafterf(least[0], 0);
+    row_edit(folder, UP, 40, row);
+    model_export(*state, "in", "fp16", (struct ls_export){.dtype = LS_F16});
+    expect_halves(scratch_path(*state, "fp16"), LS_F16, (uint16_t[]){0x7bff, 0xfc00, 0x7e00});
 }
 
 #define GEMMA "model.arch=gemma2 model.attention_softcap=5 model.logit_softcap=5 model.window=8 "
