@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* A checkpoint has three files; the model's and the optimizer's are uploaded in parts. */
 enum { VALUES = 600, FILES = 3, PART_BYTES = 1000, TRIES = 3 };
@@ -270,6 +273,31 @@ CASE_WITH(test_directory_of_which_each_call_fails, setup, teardown)
     }
     assert_in_range(n, 12, 60);
     ls_place_close(place);
+}
+
+/* In a process that may open a folder and fewer files than a checkpoint has. */
+CASE_WITH(test_a_copy_needs_all_files_open, scratch_setup, scratch_teardown)
+{
+    int ended = -1, next = dup(0);
+    close(next);
+    checkpoint_make(*state, 1);
+    const char *path = step_path(*state, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        const rlim_t limit = (rlim_t)next + FILES;
+        struct ls_held *held;
+        struct ls_error error = {0};
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){limit, limit});
+        int status = ls_held_open(&held, path, &error);
+        bool good = status == LS_EIO && !held &&
+                    strstr(error.text, " (a copy holds all files of a checkpoint open): Too many "
+                                       "open files (raise ulimit -n)");
+        if (!good)
+            fprintf(stderr, "%d: %s\n", status, error.text);
+        _exit(!good);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
 }
 
 /* A list of what is there of the step, and what its bytes need. The same copy again: the list, of
