@@ -69,6 +69,8 @@ static void statuses_meet(int status, int *more, const char *text)
 #ifdef LS_WITH_MPI
     MPI_Allreduce(&status, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     MPI_Bcast(more, 1, MPI_INT, 1, MPI_COMM_WORLD);
+#else
+    (void)more;
 #endif
     bool told = !status || strstr(text, "no memory") || strstr(text, "rank 1");
     if (status == worst && (!status || status == LS_ENOMEM) && told)
