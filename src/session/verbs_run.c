@@ -36,6 +36,9 @@ static int open_run(struct rank *rank, struct ls_error *error)
         status = ls_train_spread(config, rank->world, NULL, error);
     if (!status)
         status = ls_config_rollout_check(config, ls_comm_size(rank->world), NULL, error);
+    if (status)
+        ls_error_unplace(error);                        /* before the rank's number stands there */
+    status = ls_comm_agree(rank->world, status, error); /* each process has its own keys */
     if (!status)
         status = ls_run_open(config, rank->world, &rank->log, &rank->hooks, &rank->run, error);
     if (status)

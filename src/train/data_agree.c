@@ -1,21 +1,22 @@
-/* Whether all ranks have the same recipe, and list the same stores. Each rank reads the
+/* Whether all ranks have the same recipe and layout, and list the same stores. Each rank reads the
  * configuration on its own host, and lists a folder or a pattern of stores there: an older program
  * or file, a copy that is not finished, or a file system whose caches are behind, would give it
- * another step or another order of samples, and no error. */
+ * another step, other messages or another order of samples, and no error. */
 #include "train/trainer.h"
 
 #include <lockstep/base/figure.h>
+#include <lockstep/base/key.h>
 #include <lockstep/base/version.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A line for each key of the recipe, or for each file of the stores. */
+/* A line for each key that ranks share, or for each file of the stores. */
 struct listing {
     char *text;
     size_t bytes;
-    bool recipe;
+    bool keys;
 };
 
 struct line {
@@ -29,6 +30,19 @@ static bool has_path(const struct ls_config_key *key)
 {
     return key->type == LS_CONFIG_PATH || key->type == LS_CONFIG_PATHS ||
            key->type == LS_CONFIG_BLEND;
+}
+
+/* Of the recipe, and of a layout those by which ranks exchange messages. What a machine does with
+ * its cores and its memory is its own. */
+static bool is_shared(const struct ls_config_key *key)
+{
+    static const char others[] =
+        "batch.micro|memory.recompute|memory.partition_activations|comm.bucket_mb|comm.check";
+    if (key->part == LS_CONFIG_RECIPE)
+        return true;
+    if (key->part == LS_CONFIG_LAYOUT && !strncmp(key->name, "parallel.", strlen("parallel.")))
+        return strcmp(key->name, "parallel.threads") != 0;
+    return ls_word_among(others, key->name) || !strncmp(key->name, "rollout.", strlen("rollout."));
 }
 
 static int entries_list(FILE *file, const struct ls_config *config, struct ls_error *error)
@@ -52,7 +66,7 @@ static int recipe_list(FILE *file, const struct ls_config *config, struct ls_err
     fprintf(file, "numerics.version = %d\n", LS_NUMERICS_VERSION);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[LS_CONFIG_VALUE_BYTES];
-        if (key->part != LS_CONFIG_RECIPE || has_path(key))
+        if (!is_shared(key) || has_path(key))
             continue;
         ls_config_value(config, key, value, sizeof value);
         fprintf(file, "%s = %s\n", key->name, value);
@@ -76,9 +90,9 @@ static void store_list(FILE *file, const char *source, const struct ls_token_sto
     }
 }
 
-static FILE *listing_open(struct listing *listing, bool recipe)
+static FILE *listing_open(struct listing *listing, bool keys)
 {
-    *listing = (struct listing){.recipe = recipe};
+    *listing = (struct listing){.keys = keys};
     return open_memstream(&listing->text, &listing->bytes);
 }
 
@@ -134,13 +148,14 @@ static int difference_tell(const struct ls_comm *world, const struct listing *li
     } while (common == own.length && common == other.length && common);
     line_show(own, common, mine);
     line_show(other, common, theirs);
-    if (listing->recipe)
-        return ls_error_set(error, LS_ECONFIG,
-                            "the recipe is not the same: %s has %s, and %s has %s. Expected one "
-                            "configuration and one version of lockstep on all hosts: copy them "
-                            "from one host to the others",
-                            ls_comm_rank_text(world, 0).text, theirs,
-                            ls_comm_rank_text(world, ls_comm_rank(world)).text, mine);
+    if (listing->keys)
+        return ls_error_set(
+            error, LS_ECONFIG,
+            "the configuration is not the same: %s has %s, and %s has %s. Expected one "
+            "configuration and one version of lockstep on all hosts: copy them "
+            "from one host to the others",
+            ls_comm_rank_text(world, 0).text, theirs,
+            ls_comm_rank_text(world, ls_comm_rank(world)).text, mine);
     return ls_error_set(error, LS_EDATA,
                         "the list of stores is not the same: file %d of %s is %s, and of %s %s. "
                         "Expected the same files on all hosts: wait until all of them are there, "

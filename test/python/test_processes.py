@@ -102,6 +102,10 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
     """Whoever catches the error goes on with the others: no rank waits for one that has refused."""
     script = ("import lockstep as ls, json, numpy as np\n"
               "told, good = [], np.arange(68).reshape(4, 17)\n"
+              "for bad in range(2):\n"
+              "    odd = {'rollout.tp': 3} if os.environ['OMPI_COMM_WORLD_RANK'] == str(bad) else {}\n"
+              "    try: ls.Run(json.loads(sys.argv[1]), {'parallel.dp': 2, 'comm.timeout_s': 0, **odd})\n"
+              "    except ls.LayoutError as error: told.append(str(error).replace(f'rank {bad}: ', ''))\n"
               "with ls.Run(json.loads(sys.argv[1]), {'parallel.dp': 2, 'comm.timeout_s': 0},\n"
               "            progress=False) as run:\n"
               "    weight = run.params['h.0.attn.q.weight']\n"
@@ -152,7 +156,7 @@ def test_what_one_process_refuses_all_refuse(recipe, tmp_path):
     assert out[0] == out[1]
     refused, step, loss, hash_, apart = json.loads(out[0])
     assert [text.endswith("that all hosts share: set TMPDIR of rank 0 to one") for text in apart] == [True] * 2
-    assert refused[::2] == refused[1::2] and len(refused) == 46 and step == 0
+    assert refused[::2] == refused[1::2] and len(refused) == 48 and step == 0
     with ls.Run(recipe, {"train.out": str(tmp_path / "one")}, progress=False) as run:
         assert (run.step(np.arange(68).reshape(4, 17)).loss, run.hash()) == (loss, hash_)
 

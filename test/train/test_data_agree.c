@@ -45,10 +45,10 @@ static int train(struct ls_comm *world, void *user, struct ls_error *error)
     char given[1024], *save = NULL;
     int status = LS_OK;
     snprintf(given, sizeof given, "%s", words[ls_comm_rank(world)]);
-    for (char *word = strtok_r(given, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        status = status ? status : set(config, word, error);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
         status = set(config, keys[i], error);
+    for (char *word = strtok_r(given, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        status = status ? status : set(config, word, error);
     if (!status)
         status = ls_train_resolve(config, error);
     if (!status)
@@ -91,7 +91,7 @@ CASE(test_another_recipe)
 {
     expect_status((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a optim.lr=0.5",
                                    "data.train=u16:%s/a"},
-                  LS_ECONFIG, "rank 1: the recipe is not the same: rank 0 has optim.lr = ");
+                  LS_ECONFIG, "rank 1: the configuration is not the same: rank 0 has optim.lr = ");
     expect_status((const char *[]){"data.train=u16:%s/a optim.lr=0.5", "data.train=u16:%s/a",
                                    "data.train=u16:%s/b"},
                   LS_ECONFIG, "has optim.lr = 0.5, and rank 1 has optim.lr = ");
@@ -108,6 +108,25 @@ CASE(test_another_recipe)
     expect((const char *[]){BLEND("0.7", "0.3"), BLEND("0.7", "0.3"),
                             "data.blend=0.7\tu16:%s/b\t0.3\tu16:%s/a"},
            NULL);
+}
+
+/* Ranks would exchange other messages. How many threads one has is its own. */
+CASE(test_another_layout)
+{
+    static const struct {
+        const char *word, *says;
+    } cases[] = {
+        {"parallel.zero=3", "rank 0 has parallel.zero = 0, and rank 2 has parallel.zero = 3. "},
+        {"batch.micro=2", "rank 2 has batch.micro = 2. Expected one configuration"},
+        {"rollout.dp=3", "rank 0 has rollout.dp = 0, and rank 2 has rollout.dp = 3. "},
+        {"parallel.threads=2", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char other[128];
+        snprintf(other, sizeof other, "data.train=u16:%%s/a %s", cases[i].word);
+        expect_status((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a", other},
+                      LS_ECONFIG, cases[i].says);
+    }
 }
 
 /* By it ranks make the groups of workers: they compare it before that. */
