@@ -250,6 +250,8 @@ void ls_checkpoint_close(struct ls_checkpoint *checkpoint);
 /* Tensors [0, count) of a part, by name. */
 size_t ls_checkpoint_tensors(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
                              const struct ls_stored_tensor **list);
+/* How many files have its tensors. */
+int64_t ls_checkpoint_files(const struct ls_checkpoint *checkpoint);
 /* The tensor of that name, for a caller who knows what must be there: LS_ECKPT names the tensor
  * that is missing or has another dtype or shape, with both. */
 int ls_checkpoint_require(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,

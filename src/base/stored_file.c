@@ -13,10 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    OPEN_MAX_FILES = 128,
-    LOOK_EVERY = 256, /* reads after which a file is asked whether it is what it was */
-};
+enum { LOOK_EVERY = 256 }; /* reads after which a file is asked whether it is what it was */
 
 /* Those that are open are a list, the next one to be closed in front. Readers count themselves
  * without the lock; it is taken to open, to close, and for the list. */
@@ -52,7 +49,7 @@ static void list_append(struct ls_stored_file *file)
 /* Takes turns: one that is being read stays open, and one that was read waits a turn. */
 static void excess_close(void)
 {
-    for (int turns = 2 * open_files; open_files > OPEN_MAX_FILES && turns > 0; turns--) {
+    for (int turns = 2 * open_files; open_files > LS_STORED_FILES_OPEN && turns > 0; turns--) {
         struct ls_stored_file *file = list.after;
         int nobody = 0;
         list_take(file);

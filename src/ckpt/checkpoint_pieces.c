@@ -333,6 +333,11 @@ size_t ls_checkpoint_tensors(const struct ls_checkpoint *checkpoint, enum ls_che
     return opened->tensor_count[part];
 }
 
+int64_t ls_checkpoint_files(const struct ls_checkpoint *checkpoint)
+{
+    return (int64_t)((const struct ckpt_opened *)checkpoint)->file_count;
+}
+
 static int by_name(const void *name, const void *tensor)
 {
     return strcmp(name, ((const struct ls_stored_tensor *)tensor)->name);

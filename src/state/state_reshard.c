@@ -160,17 +160,20 @@ static int tensors_check(const struct reshard *of, struct ls_error *error)
     return status;
 }
 
-/* Each rank has a file open, and the process some of its own. */
-static int files_admit(const struct ls_layout *layout, struct ls_error *error)
+/* Each rank has a file open, and the process those that it reads and some of its own. */
+static int files_admit(const struct reshard *of, struct ls_error *error)
 {
     enum { OWN = 64 };
+    int64_t others = OWN + ls_min(ls_checkpoint_files(of->from), LS_STORED_FILES_OPEN);
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)layout->ranks + OWN <= files.rlim_max)
+    if (getrlimit(RLIMIT_NOFILE, &files) || (rlim_t)(of->layout->ranks + others) <= files.rlim_max)
         return LS_OK;
     return ls_error_set(error, LS_EIO,
-                        "%lld ranks write as many files at once, and this process may open %llu: "
-                        "raise the limit (ulimit -Hn), or choose fewer ranks",
-                        (long long)layout->ranks, (unsigned long long)files.rlim_max);
+                        "%lld ranks write as many files at once, beside %lld others, and this "
+                        "process may open %llu: raise the limit (ulimit -Hn), or choose fewer "
+                        "ranks",
+                        (long long)of->layout->ranks, (long long)others,
+                        (unsigned long long)files.rlim_max);
 }
 
 int ls_state_reshard(struct ls_checkpoint *from, const struct ls_config *config,
@@ -189,7 +192,7 @@ int ls_state_reshard(struct ls_checkpoint *from, const struct ls_config *config,
                          .layout = layout,
                          .run = run_directory,
                          .fault = fault};
-    int status = files_admit(layout, error);
+    int status = files_admit(&of, error);
     if (!status)
         status = tensors_check(&of, error);
     return status ? status : ls_world_run((int)layout->ranks, rank_body, &of, error);

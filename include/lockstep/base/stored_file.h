@@ -16,6 +16,9 @@
 
 LS_C_BEGIN
 
+/* More of a process's files are open only while they are read. */
+enum { LS_STORED_FILES_OPEN = 128 };
+
 struct ls_stored_file;
 /* code: of a file that is another than was expected, which is no regular file, or which changed
  * since it was opened. LS_EIO and the like for what the system refuses, as of ls_file_open. */
