@@ -169,8 +169,8 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
 /* ---- descriptors ---------------------------------------------------------------------------- */
 
 /* fd was opened and stays open for long. If it is near the process's limit of open files, the limit
- * doubles, up to the hard one: the usual 1,024 are fewer than a checkpoint of many ranks has. The
- * calls above that open a file do this. */
+ * doubles, up to the hard one: the usual 1,024 are fewer than a checkpoint of many ranks has.
+ * ls_atomic_file_open, ls_memory_file_open and ls_file_open do this. */
 void ls_fd_opened(int fd);
 
 /* Reads bytes of a file from offset at on, whatever its own place is, and goes on after a signal.
