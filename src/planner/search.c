@@ -15,8 +15,7 @@
 
 enum {
     POLISHED = 3,
-    OWN = 4,   /* reasons that are no account */
-    BEYOND = 8 /* layouts: if none of so many can be simulated, perhaps no other can */
+    IN_VAIN = 8 /* layouts: if none of so many can be simulated and is in time, perhaps none is */
 };
 
 struct searching {
@@ -27,8 +26,8 @@ struct searching {
     double until_s; /* ls_now_s, 0: no limit */
     int64_t forecasts;
     int top;
-    struct ls_error beyond; /* why the last of so many cannot be simulated */
-    int64_t beyond_count;
+    struct ls_error beyond;           /* why the last of so many cannot be simulated */
+    int64_t beyond_count, late_count; /* late: of those that were simulated */
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
 };
 
@@ -69,13 +68,14 @@ static double accelerators_of(const struct candidate *c)
 
 enum judgement { REFUSED, TOO_LARGE, TOO_SLOW, UNFINISHED, SIMULATED };
 
-/* Whether a training of so many seconds ends too late, which is noted. */
 static bool is_late(const struct searching *s, double training_s)
 {
-    if (s->options->within_s <= 0 || training_s <= s->options->within_s)
-        return false;
-    s->search->least_s = s->search->least_s > 0 ? fmin(s->search->least_s, training_s) : training_s;
-    return true;
+    return s->options->within_s > 0 && training_s > s->options->within_s;
+}
+
+static void late_note(struct ls_search *search, double training_s)
+{
+    search->least_s = search->least_s > 0 ? fmin(search->least_s, training_s) : training_s;
 }
 
 /* A candidate's training as if nothing failed. */
@@ -86,11 +86,10 @@ static double training_least_s(const struct searching *s, const struct candidate
     return tokens / ((double)config->batch.global * (double)config->data.sequence) * c->bound_s;
 }
 
-/* Something has to be found, or be too late, as all others may be; unless too many cannot be
- * simulated: each of these takes long. */
+/* Something has to be found, unless too many were simulated in vain: each of these takes long. */
 static bool limits_count(const struct searching *s)
 {
-    return s->search->count > 0 || s->search->least_s > 0 || s->beyond_count >= BEYOND;
+    return s->search->count > 0 || s->beyond_count + s->late_count >= IN_VAIN;
 }
 
 static bool limit_is_reached(const struct searching *s)
@@ -101,12 +100,15 @@ static bool limit_is_reached(const struct searching *s)
 }
 
 /* The judgement of a layout that was simulated. */
-static int in_time(const struct searching *s, const struct ls_forecast_ask *ask,
+static int in_time(struct searching *s, const struct ls_forecast_ask *ask,
                    enum judgement *judgement, struct ls_forecast *forecast, struct ls_error *error)
 {
     int status = s->options->within_s > 0 ? ls_forecast_run(ask, forecast, error) : LS_OK;
-    if (!status && is_late(s, 86400 * forecast->run.days))
+    if (!status && is_late(s, 86400 * forecast->run.days)) {
         *judgement = TOO_SLOW;
+        s->late_count++;
+        late_note(s->search, 86400 * forecast->run.days);
+    }
     return status;
 }
 
@@ -224,8 +226,8 @@ static bool is_dominated(const struct searching *s, const struct candidate *c)
     return s->options->goal != LS_GOAL_MEMORY && s->fits[c->family] & less;
 }
 
-/* What a search is for: the best, then the list. */
-enum wish { BEST, LISTED, WISHES };
+/* What a search is for: the best, then the list; or a candidate's judgement, whatever it is. */
+enum wish { BEST, LISTED, WISHES, JUDGED = WISHES };
 
 /* Whether it may still become the best, or come into the list. */
 static bool may_win(const struct searching *s, const struct candidate *c, enum wish wish)
@@ -241,20 +243,26 @@ static bool may_win(const struct searching *s, const struct candidate *c, enum w
                ls_search_value(s->options, &search->plans[rival].forecast);
 }
 
+/* config and layout become the candidate's. */
+static bool is_admitted(struct searching *s, struct candidate *c)
+{
+    s->config = *s->options->config;
+    candidate_apply(c, s->options, &s->config);
+    c->tried = true;
+    bool refused = ls_config_layout(&s->config, 0, &s->layout, NULL);
+    s->search->refused += refused;
+    return !refused;
+}
+
 static int candidate_try(struct searching *s, struct candidate *c, enum wish wish,
                          struct ls_error *error)
 {
     struct ls_forecast forecast;
     enum judgement judgement;
-    s->config = *s->options->config;
-    candidate_apply(c, s->options, &s->config);
-    c->tried = true;
-    if (ls_config_layout(&s->config, 0, &s->layout, NULL)) {
-        s->search->refused++;
+    if (!is_admitted(s, c))
         return LS_OK;
-    }
     c->bound_s = fmax(c->bound_s, candidate_pipeline_s(c, &s->layout));
-    c->tried = may_win(s, c, wish) || s->options->exhaustive;
+    c->tried = wish == JUDGED || s->options->exhaustive || may_win(s, c, wish);
     if (!c->tried)
         return LS_OK;
     int status = layout_evaluate(s, &judgement, &forecast, error);
@@ -356,7 +364,43 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
             if (all->list[k].least_bytes < least->least_bytes)
                 least = &all->list[k];
         s->search->too_large--; /* by its bytes, which are judged here */
-        status = candidate_try(s, least, BEST, error);
+        status = candidate_try(s, least, JUDGED, error);
+    }
+    return status;
+}
+
+/* A candidate that is late by its bound: whether the recipe admits it and it fits. */
+static int late_judge(struct searching *s, struct candidate *c, struct ls_error *error)
+{
+    struct ls_forecast forecast;
+    const struct ls_forecast_ask ask = {.config = &s->config,
+                                        .layout = &s->layout,
+                                        .cluster = s->options->cluster,
+                                        .until_s = 1e-9, /* its memory alone */
+                                        .first_misfit = true};
+    if (!is_admitted(s, c))
+        return LS_OK;
+    int status = ls_forecast_make(&ask, &forecast, error);
+    if (status == LS_OK && !forecast.fits) {
+        s->search->too_large++;
+        least_note(s, &forecast);
+    } else if (status == LS_OK || status == LS_ESTOPPED) {
+        late_note(s->search, training_least_s(s, c));
+        status = LS_OK;
+    }
+    return status;
+}
+
+/* Nothing was found: what a training takes at least of those that are late by their bounds. */
+static int lates_judge(struct searching *s, struct candidates *all, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int64_t i = 0; i < all->count && !status; i++) {
+        struct candidate *c = &all->list[i];
+        double training_s = training_least_s(s, c), least_s = s->search->least_s;
+        if (!c->tried && !is_too_large(s, c) && is_late(s, training_s) &&
+            (least_s == 0 || training_s < least_s))
+            status = late_judge(s, c, error);
     }
     return status;
 }
@@ -624,18 +668,26 @@ static int admits_none(const struct searching *s, int64_t accelerators, struct l
                         (long)accelerators, nearest);
 }
 
+static int late_refuse(const struct searching *s, struct ls_error *error)
+{
+    const struct ls_search *search = s->search;
+    const struct ls_counted within = ls_duration(s->options->within_s);
+    if (search->unproven > 0)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "no layout on which the training ends within %s was found before the "
+                            "search reached its limit, with %s left",
+                            within.text, ls_counted(search->unproven, "layout").text);
+    return ls_error_set(error, LS_ELAYOUT,
+                        "no layout that fits ends the training within %s: it takes %s at least; "
+                        "give it more time, fewer tokens or more accelerators",
+                        within.text, ls_duration(search->least_s).text);
+}
+
 static int refuse(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     struct ls_search *search = s->search;
-    char takes[96];
-    snprintf(takes, sizeof takes, ": it takes %s at least", ls_duration(search->least_s).text);
-    if (search->least_s > 0)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "no layout %s the training within %s%s; give it more time, fewer "
-                            "tokens or more accelerators",
-                            search->unproven ? "was found before the limit of the search that ends"
-                                             : "that fits ends",
-                            ls_duration(s->options->within_s).text, search->unproven ? "" : takes);
+    if (search->unproven > 0 ? s->late_count > 0 : search->least_s > 0)
+        return late_refuse(s, error);
     bool none = search->candidates == 0 || !*search->least_keys;
     if (s->beyond_count > 0 && search->unproven > 0)
         return ls_error_set(
@@ -681,6 +733,8 @@ static int counts_try(struct searching *s, int64_t accelerators, struct ls_error
         status = first_try(s, error);
     if (!status)
         status = candidates_try(s, &all, error);
+    if (!status && s->search->count == 0 && s->search->unproven == 0)
+        status = lates_judge(s, &all, error);
     free(all.list);
     free(s->fits);
     return status;
@@ -715,39 +769,4 @@ void ls_search_release(struct ls_search *search)
 {
     free(search->plans);
     *search = (struct ls_search){0};
-}
-
-/* ---- reasons --------------------------------------------------------------------------------- */
-
-struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct ls_forecast *other)
-{
-    struct ls_reason reason;
-    double slower = other->step_s / best->step_s - 1;
-    struct {
-        const char *what;
-        double s;
-    } parts[LS_ACCOUNTS + OWN] = {
-        {"computing", other->compute_s - best->compute_s},
-        {"idle at the end", other->idle_s - best->idle_s},
-        {"memory tiers", other->offload_exposed_s - best->offload_exposed_s},
-        {"samples", other->samples_exposed_s - best->samples_exposed_s}};
-    for (int a = 0; a < LS_ACCOUNTS; a++) {
-        parts[a + OWN].what =
-            a == LS_ACCOUNT_PP ? "other stages (bubble)" : ls_account_name((enum ls_account)a);
-        parts[a + OWN].s = other->exposed_s[a] - best->exposed_s[a];
-    }
-    snprintf(reason.text, sizeof reason.text, "%.1f %% slower", 100 * slower);
-    for (int shown = 0; shown < 2; shown++) {
-        int most = 0;
-        for (int i = 1; i < LS_ACCOUNTS + OWN; i++)
-            if (parts[i].s > parts[most].s)
-                most = i;
-        if (parts[most].s < 0.1 * slower * best->step_s || parts[most].s <= 0)
-            break;
-        ls_string_add(reason.text, sizeof reason.text, shown ? ", " : ": ", "%s more %s%s",
-                      ls_duration(parts[most].s).text, most < OWN - 2 ? "" : "waiting for ",
-                      parts[most].what);
-        parts[most].s = 0;
-    }
-    return reason;
 }

@@ -1,14 +1,15 @@
 /* lockstep/planner/search.h - the layouts of a recipe on a cluster, from the best.
  *
- * Every combination of the keys below is a candidate. Its time is bounded from below by what a
- * block of each kind takes in that cut (recorded once for each cut, so with its true products), and
- * estimated by the schedule's formula. Candidates are taken in the order of their estimates:
- * admitted by the recipe or not, bounded by their schedule with the least that their stages take,
- * held against memory to the byte, then simulated (lockstep/planner/forecast.h). Where no candidate
- * that is left has a bound below the best, that is proven; if none could come into the list, the
- * list is. A limit may end the search before, and the result says so. The list has the best of each
- * kind: those of one kind have the same axes, ZeRO and schedule. Then the best few are varied in
- * what hides moves (prefetch, buckets, tp_overlap) and in the split of layers by their times.
+ * Every combination of the keys below is a candidate. Its time is bounded from below by what one
+ * block of that cut takes (recorded once for each cut, so with its true products), and estimated by
+ * the schedule's formula. Candidates are taken in the order of their estimates: admitted by the
+ * recipe or not, bounded by their schedule with the least that their stages take, held against
+ * memory to the byte, then simulated (lockstep/planner/forecast.h).
+ * Where no candidate that is left has a bound below the best, that is proven; if none could come
+ * into the list, the list is. A limit may end the search before, and the result says so.
+ * The list has the best of each kind: those of one kind have the same axes, ZeRO and schedule. Then
+ * the best few are varied in what hides moves (prefetch, buckets, tp_overlap) and in the split of
+ * layers by their times.
  *
  * What is chosen: parallel.{pp, dp_replicate, dp_shard, cp, tp, zero, schedule, chunks, split,
  * prefetch, tp_overlap}, batch.micro, memory.recompute, memory.offload.optimizer, comm.bucket_mb;
@@ -36,7 +37,8 @@ struct ls_search_options {
     double tokens;        /* of the training, 0: config's steps */
     double within_s;      /* the most that it takes, failures included; 0: no limit */
     int top;              /* at most LS_SEARCH_TOP_MAX */
-    /* Limits, 0: none. They count once a layout is found, or eight cannot be simulated. */
+    /* Limits, 0: none. They count once a layout is found, or once eight layouts cannot be simulated
+     * or, simulated, are not in time. */
     double seconds;    /* of search */
     int64_t forecasts; /* layouts that are held against memory or simulated */
     /* Keys that stay; NULL: none. */
@@ -67,12 +69,12 @@ struct ls_search {
     char least_keys[LS_CONFIG_TEXT_BYTES];
     double least_bytes, capacity_bytes;
     int64_t least_accelerators; /* a multiple of those asked for on which one would fit; 0: none */
-    double least_s; /* that the training takes on layouts that are not in time; 0: all are */
+    double least_s;             /* where no layout is in time: what the training takes at least */
 };
 
 /* LS_OK if at least one layout fits and is in time; LS_ELAYOUT if none does, with the least that is
- * lacking, or if a limit ended the search before one was found (unproven > 0), and search filled
- * but for plans. LS_ENOMEM. Release it in each case. */
+ * lacking, or if a limit ended the search before one was found (unproven > 0); search is filled but
+ * for plans. LS_ENOMEM. Release it in each case. */
 int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                   struct ls_error *error);
 void ls_search_release(struct ls_search *search);
