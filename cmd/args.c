@@ -335,7 +335,7 @@ int cmd_args_time(const struct cmd_args *args, const char *option, double *secon
         return LS_OK;
     size_t length = ls_figure_length(text);
     const char *unit = text + length + strspn(text + length, " ");
-    bool days = !strcmp(unit, "d") || !strcmp(unit, "days");
+    bool days = !strcmp(unit, "d") || !strcmp(unit, "day") || !strcmp(unit, "days");
     double value = days ? 86400 * strtod(text, NULL) : 0;
     if (!length || !*unit || (!days && !ls_figure_read(LS_FIGURE_SECONDS, text, &value)) ||
         !(value > 0) || !isfinite(value))

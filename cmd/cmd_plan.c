@@ -344,19 +344,17 @@ static int show(struct asked *asked, struct ls_error *error)
     char tiles[LS_CONFIG_TEXT_BYTES + 192];
     double start_s = ls_now_s();
     cmd_progress_begin();
-    int status = ls_search_run(&asked->search, &search, error);
+    int status = planned_search(&asked->search, &search, error);
     double took_s = ls_now_s() - start_s;
     bool told = (!status || status == LS_ELAYOUT) && !asked->explain &&
                 planned_tiles(&asked->search, status ? NULL : &search.plans[0].forecast, tiles,
                               sizeof tiles);
-    if (status == LS_ELAYOUT && search.unproven > 0)
-        ls_string_add(error->text, sizeof error->text, ". ", "Raise --seconds or --forecasts");
     if (status && told)
         ls_string_add(error->text, sizeof error->text, "; ", "%.480s", tiles);
     if (!status) {
         planned_head(&asked->search);
         planned_list(&asked->search, &search);
-        planned_counts(&search, took_s);
+        planned_counts(&asked->search, &search, took_s);
         planned_details(&asked->search, &search.plans[0]);
         if (told)
             cmd_print("\nmore accelerators than sequences: %s\n", tiles);

@@ -150,10 +150,19 @@ static void line_print(const struct ls_search_options *options, int number,
     cmd_print("%s\n", plan->keys);
 }
 
+/* Which layouts are compared: those that --within leaves. */
+static struct ls_counted in_time(const struct ls_search_options *options)
+{
+    struct ls_counted out = {""};
+    if (options->within_s > 0)
+        snprintf(out.text, sizeof out.text, " within %.32s", ls_duration(options->within_s).text);
+    return out;
+}
+
 void planned_list(const struct ls_search_options *options, const struct ls_search *search)
 {
     bool costs = options->goal == LS_GOAL_COST, priced = options->cluster->price_per_hour > 0;
-    printf("\nthe best by %s", ls_word_of(ls_goals, options->goal));
+    printf("\nthe best%s by %s", in_time(options).text, ls_word_of(ls_goals, options->goal));
     if (costs && priced)
         printf(": dollars of %s tokens, as if nothing failed",
                ls_amount(tokens_in_all(options)).text);
@@ -177,7 +186,8 @@ void planned_list(const struct ls_search_options *options, const struct ls_searc
         printf("\nthe second is %s\n", ls_search_reason(best, second).text);
 }
 
-void planned_counts(const struct ls_search *search, double took_s)
+void planned_counts(const struct ls_search_options *options, const struct ls_search *search,
+                    double took_s)
 {
     printf("\n%ld layouts: %ld that the recipe does not admit, %ld that do not fit into memory, "
            "%ld simulated, the others bounded; %.1f s\n",
@@ -192,8 +202,9 @@ void planned_counts(const struct ls_search *search, double took_s)
                "the list were: %ld more could still come into it (--seconds, --forecasts)\n",
                (long)search->unlisted);
     else
-        printf("proven: no other layout is better than the first, and no other kind than the last "
-               "of the list\n");
+        printf("proven: no other layout%s is better than the first, and no other kind than the "
+               "last of the list\n",
+               in_time(options).text);
 }
 
 /* ---- one plan -------------------------------------------------------------------------------- */
@@ -466,6 +477,15 @@ static int same_print(const struct ls_search_options *options, const struct ls_c
     return status;
 }
 
+int planned_search(const struct ls_search_options *options, struct ls_search *search,
+                   struct ls_error *error)
+{
+    int status = ls_search_run(options, search, error);
+    if (status == LS_ELAYOUT && search->unproven > 0)
+        ls_string_add(error->text, sizeof error->text, ". ", "Raise --seconds or --forecasts");
+    return status;
+}
+
 int planned_what_if(const struct ls_search_options *options, const char *change,
                     const struct ls_search_plan *plan, struct ls_error *error)
 {
@@ -479,9 +499,8 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     changed.cluster = &other;
     changed.first = enough ? plan->keys : NULL;
     changed.accelerators = ls_min(options->accelerators, there);
-    if (!status)
-        status = ls_search_run(&changed, &search, error);
-    if (!status) {
+    int searched = status ? status : planned_search(&changed, &search, error);
+    if (searched == LS_OK || searched == LS_ELAYOUT) {
         cmd_print("\nwith %s\n", change);
         if (enough)
             status = same_print(options, &other, plan, error);
@@ -489,12 +508,12 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
             printf("  the same layout: it needs %ld accelerators, and there are %ld\n", (long)used,
                    (long)there);
     }
-    if (!status) {
+    if (!status && !searched) {
         double step_s = search.plans[0].forecast.step_s;
         printf("  the best then:   %s a step, %+.1f %%: ", ls_duration(step_s).text,
                percent_more(step_s, plan->forecast.step_s));
         cmd_print("%s\n", search.plans[0].keys);
     }
     ls_search_release(&search);
-    return status;
+    return status ? status : searched;
 }

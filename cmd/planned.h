@@ -13,7 +13,11 @@ int planned_cluster(const char *path, const struct ls_config *config, struct ls_
 void planned_head(const struct ls_search_options *options);
 /* One line a plan, and what the second takes more than the first, or why it is slower. */
 void planned_list(const struct ls_search_options *options, const struct ls_search *search);
-void planned_counts(const struct ls_search *search, double seconds);
+void planned_counts(const struct ls_search_options *options, const struct ls_search *search,
+                    double seconds);
+/* ls_search_run; an error after a limit names the options that raise it. */
+int planned_search(const struct ls_search_options *options, struct ls_search *search,
+                   struct ls_error *error);
 /* Where the time of a plan goes, what it takes of memory, what the training costs, and the
  * textbook's formulas beside it. */
 void planned_details(const struct ls_search_options *options, const struct ls_search_plan *plan);

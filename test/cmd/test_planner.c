@@ -90,6 +90,28 @@ CASE(test_what_if_takes_several_figures)
                    "the same layout: it needs 16 accelerators, and there are 8\n  the best then: ");
 }
 
+/* What is compared is said; the step on another cluster is told, also if no training there is in
+ * time. */
+CASE(test_plans_within_a_time)
+{
+#define IN_TIME SMALL "--top 2 --explain pp=4,tp=1,schedule=1f1b "
+    static char output[PROGRAM_OUTPUT_BYTES];
+    program_expect(IN_TIME "--goal cost --within '1 day' --tokens 1B", 0,
+                   "the best within 24 h by cost: ");
+    assert_int_equal(
+        program_run("", IN_TIME "--within 30d --what-if accelerator.peak.bf16=1TFLOP/s", output),
+        13);
+    static const char *const words[] = {
+        "the best within 30 days by time",
+        "no other layout within 30 days is better than the first",
+        "with accelerator.peak.bf16=1TFLOP/s\n  the same layout: ",
+        "no layout that fits ends the training within 30 days: it takes "};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("%s is missing in\n%s", words[i], output);
+    assert_null(strstr(output, "the best then"));
+}
+
 /* A plan is of one worker's ranks, and says so. */
 CASE(test_groups_are_told)
 {
@@ -300,6 +322,7 @@ CASE(test_refuses)
     program_expect(SMALL "--seconds 0 --forecasts 1", 2, "--seconds = 0: expected more than 0");
     program_expect(SMALL "--forecasts 0", 2, "--forecasts = 0: expected");
     program_expect("plan --layout --forecasts 1", 2, "and --forecasts chooses among many");
+    program_expect("plan --layout --within 30d", 2, "and --within chooses among many");
     program_expect("plan configs/llama-8b.yaml --cluster nothing.yaml", 16, "nothing.yaml");
     program_expect(SMALL "parallel.tp=3", 13, "admits no layout");
     program_expect(SMALL "--explain tp=3", 13,
