@@ -44,8 +44,8 @@ struct launcher {
     int64_t wanted;                  /* ranks of the given layout */
     int64_t ranks;                   /* of this start */
     char keys[LS_CONFIG_TEXT_BYTES]; /* and its layout; "": the given one */
-    int64_t starts;
-    int64_t too_few;       /* slots: on so many no layout fits, and hosts may come back */
+    int64_t starts, launched;        /* launched: those that got a process */
+    int64_t too_few;                 /* slots: on so many no layout fits, and hosts may come back */
     int64_t reached, kept; /* the furthest step, and checkpoint or snapshot, of all starts so far */
     int64_t doubted;       /* the step before the newest one that was not finite; -1: none was */
     int64_t failures;      /* in a row, without getting further */
@@ -259,6 +259,7 @@ static int start(struct launcher *l, struct ls_error *error)
     int status = launch_job_start(&l->job, &how, error);
     if (status)
         starting_end(l);
+    l->launched += !status;
     return status;
 }
 
@@ -547,7 +548,7 @@ static const char *disk_mend(const struct launch_job *job)
 static bool disk_await(struct launcher *l, const char *text)
 {
     const char *mend = disk_mend(&l->job);
-    if (l->starts == 1 || l->watch.started || !mend)
+    if (l->launched == 1 || l->watch.started || !mend)
         return false;
     if (!l->full) {
         event_text(l, l->job.code == ls_exit_code(LS_ENOSPC) ? "disk_full" : "disk_read_only",
@@ -587,7 +588,7 @@ static void host_blame(const struct launcher *l, char *text, size_t bytes)
 static void judge(struct launcher *l, int64_t before, bool *over, int *code)
 {
     char text[1024];
-    bool first = l->starts == 1 && !*ls_lock_former(&l->lock); /* no launcher was killed before */
+    bool first = l->launched == 1 && !*ls_lock_former(&l->lock); /* no launcher was killed before */
     enum launch_cause cause = launch_cause_of(&l->job, &l->watch, first, text, sizeof text);
     if (l->frozen[0]) {
         cause = LAUNCH_LATE;

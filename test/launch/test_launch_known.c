@@ -149,10 +149,20 @@ static void script_write(const char *folder, const char *name, const char *text)
     assert_int_equal(chmod(scratch_path(folder, name), 0755), 0);
 }
 
-/* What a launcher comes to whose first starts get no process: its exit code. *status: its own. */
-static int refused_starts(const char *folder, int retries, int refusals, int *status,
+static void skip_without_mpi(void)
+{
+#ifndef LS_WITH_MPI
+    print_message("SKIPPED: launching: built without MPI\n");
+    skip();
+#endif
+}
+
+/* What a launcher comes to whose first starts get no process: its exit code. ends: the others'.
+ * *status: its own. */
+static int refused_starts(const char *folder, int retries, int refusals, int ends, int *status,
                           struct ls_error *error)
 {
+    char script[128];
     const volatile int asked = 0;
     int code = -1;
     const struct ls_config config =
@@ -160,7 +170,10 @@ static int refused_starts(const char *folder, int retries, int refusals, int *st
                         "launch.retries=%d train.out=%s/run%d",
                         retries, folder, refusals);
     const struct ls_launch launch = {.program = "lockstep", .config = &config, .asked = &asked};
-    script_write(folder, "mpirun", "#!/bin/sh\n");
+    snprintf(script, sizeof script, "#!/bin/sh\ncase $* in --version) ;; *) exit %d ;; esac\n",
+             ends);
+    script_write(folder, "mpirun", script);
+    unsetenv("SLURM_JOB_NODELIST");
     char *before = path_replace(folder);
     started_first = refusals < 3; /* `mpirun --version` */
     then_refused = refusals;
@@ -178,15 +191,16 @@ CASE_WITH(test_starts_that_get_no_process, scratch_setup, scratch_teardown)
         "system gives it no process (ulimit -u";
     struct ls_error error = {0};
     int status;
-    assert_int_equal(refused_starts(*state, 1, 1, &status, &error), 0);
+    skip_without_mpi();
+    assert_int_equal(refused_starts(*state, 1, 1, 0, &status, &error), 0);
     assert_int_equal(status, LS_OK);
     char *events = scratch_read(scratch_path(*state, "run1/events.jsonl"), NULL);
     if (!strstr(events, why) || !strstr(events, "\"done\""))
         fail_msg("the launcher told: %s", events);
     free(events);
-    assert_int_equal(refused_starts(*state, 1, 2, &status, &error), ls_exit_code(LS_EIO));
+    assert_int_equal(refused_starts(*state, 1, 2, 0, &status, &error), ls_exit_code(LS_EIO));
     assert_int_equal(status, LS_OK);
-    refused_starts(*state, 1, 3, &status, &error);
+    refused_starts(*state, 1, 3, 0, &status, &error);
     assert_int_equal(status, LS_EIO);
     assert_non_null(strstr(error.text, "cannot run mpirun --version, to find out which it is: "));
 }
@@ -203,6 +217,20 @@ CASE(test_no_process_to_ask_slurm_with)
     unsetenv("SLURM_JOB_NODELIST");
     assert_non_null(strstr(error.text, "cannot run scontrol, which names the nodes"));
     launch_hosts_release(&hosts);
+}
+
+/* The first that gets one finds another job at the run: no ranks of this launcher's, which would
+ * end. */
+CASE_WITH(test_a_run_that_is_held_behind_a_start_without_a_process, scratch_setup, scratch_teardown)
+{
+    struct ls_error error = {0};
+    int busy = ls_exit_code(LS_EBUSY), status;
+    skip_without_mpi();
+    assert_int_equal(refused_starts(*state, 2, 1, busy, &status, &error), busy);
+    char *events = scratch_read(scratch_path(*state, "run1/events.jsonl"), NULL);
+    if (!strstr(events, "\"kind\": \"configuration\""))
+        fail_msg("the launcher told: %s", events);
+    free(events);
 }
 
 /* squeue answers, and sinfo does not. */

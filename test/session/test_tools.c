@@ -52,7 +52,7 @@ CASE(test_a_plan_has_the_best_layout)
     json_t *answer = ask("plan",
                          "{\"keys\": {\"model\": {\"preset\": \"gpt2-124m\"}, \"batch\": "
                          "{\"global\": 16}}, \"cluster\": \"clusters/h100-2048.yaml\", "
-                         "\"accelerators\": 4, \"top\": 2, \"draw\": true}",
+                         "\"accelerators\": 4, \"top\": 2, \"seconds\": 0, \"draw\": true}",
                          &error);
     assert_string_equal(error.text, "");
     json_t *plans = json_object_get(answer, "plans");
