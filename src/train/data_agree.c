@@ -32,17 +32,19 @@ static bool has_path(const struct ls_config_key *key)
            key->type == LS_CONFIG_BLEND;
 }
 
-/* Of the recipe, and of a layout those by which ranks exchange messages. What a machine does with
- * its cores and its memory is its own. */
+/* Of the recipe, and others by which ranks exchange messages, or decide when they do. What a
+ * machine does with its cores and its memory, and what one rank shows, is its own. */
 static bool is_shared(const struct ls_config_key *key)
 {
-    static const char others[] =
-        "batch.micro|memory.recompute|memory.partition_activations|comm.bucket_mb|comm.check";
-    if (key->part == LS_CONFIG_RECIPE)
-        return true;
-    if (key->part == LS_CONFIG_LAYOUT && !strncmp(key->name, "parallel.", strlen("parallel.")))
-        return strcmp(key->name, "parallel.threads") != 0;
-    return ls_word_among(others, key->name) || !strncmp(key->name, "rollout.", strlen("rollout."));
+    static const char groups[] = "parallel|batch|train|eval|sample|rollout|check|snapshot",
+                      own[] = "parallel.threads|parallel.auto|train.keep",
+                      others[] = "memory.recompute|memory.partition_activations|comm.bucket_mb|"
+                                 "comm.check|checkpoint.async|log.hash_every|log.drift_every|"
+                                 "log.profile";
+    char group[32];
+    snprintf(group, sizeof group, "%.*s", (int)strcspn(key->name, "."), key->name);
+    return key->part == LS_CONFIG_RECIPE || ls_word_among(others, key->name) ||
+           (ls_word_among(groups, group) && !ls_word_among(own, key->name));
 }
 
 static int entries_list(FILE *file, const struct ls_config *config, struct ls_error *error)

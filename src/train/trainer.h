@@ -208,9 +208,9 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
  * late there, before this one unwinds under them. */
 void train_late_grace(double timeout_s);
 
-/* Collective. LS_ECONFIG, on all ranks, names the first key of the recipe, or of the layout if
- * ranks communicate by it, or the numerics.version, that one rank has otherwise than rank 0. To be
- * called before anything that goes by them. */
+/* Collective. LS_ECONFIG, on all ranks, names the first key of the recipe, or by which ranks decide
+ * what they exchange and when, or the numerics.version, that one rank has otherwise than rank 0. To
+ * be called before anything that goes by them. */
 int recipe_agree(const struct ls_config *config, struct ls_comm *world, struct ls_error *error);
 /* Collective. LS_EDATA, on all ranks, names the first file that one rank's list has otherwise than
  * rank 0's: by its name within its folder, its tokens, and those of them that count. valid may be

@@ -110,7 +110,8 @@ CASE(test_another_recipe)
            NULL);
 }
 
-/* Ranks would exchange other messages. How many threads one has is its own. */
+/* Ranks would exchange other messages, or not at the same time. What one shows, and how many
+ * threads it has, is its own. */
 CASE(test_another_layout)
 {
     static const struct {
@@ -119,6 +120,10 @@ CASE(test_another_layout)
         {"parallel.zero=3", "rank 0 has parallel.zero = 0, and rank 2 has parallel.zero = 3. "},
         {"batch.micro=2", "rank 2 has batch.micro = 2. Expected one configuration"},
         {"rollout.dp=3", "rank 0 has rollout.dp = 0, and rank 2 has rollout.dp = 3. "},
+        {"train.save_every=2",
+         "rank 0 has train.save_every = 0, and rank 2 has train.save_every = 2. "},
+        {"log.hash_every=2", "rank 0 has log.hash_every = 0, and rank 2 has log.hash_every = 2. "},
+        {"log.level=debug", NULL},
         {"parallel.threads=2", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
