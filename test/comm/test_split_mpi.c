@@ -66,6 +66,7 @@ static int group_make(struct ls_comm **out, struct ls_error *error)
 static void statuses_meet(int status, int *more, const char *text)
 {
     int worst = status;
+    (void)more;
 #ifdef LS_WITH_MPI
     MPI_Allreduce(&status, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     MPI_Bcast(more, 1, MPI_INT, 1, MPI_COMM_WORLD);
