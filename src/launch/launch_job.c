@@ -241,8 +241,8 @@ static int job_fork(struct launch_job *job, const struct launch_start *start, st
         job->pid = 0;
         close(ends[0]);
         return ls_error_errno(error, failure,
-                              "the job cannot be started, because the system gives it no process "
-                              "(ulimit -u, or pids.max of the cgroup)");
+                              "the job cannot be started, because the system gives it no process%s",
+                              failure == EAGAIN ? " (ulimit -u, or pids.max of the cgroup)" : "");
     }
     if (!job->step[0]) /* tasks of Slurm may be saving */
         process_guard(job->pid, OVER_S);

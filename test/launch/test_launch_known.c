@@ -20,6 +20,7 @@
 
 /* No process can be started to ask a host with. */
 static bool full;
+static int refusal = EAGAIN;
 /* Nor behind so many of them, for so many times. */
 static int started_first, then_refused;
 
@@ -27,7 +28,7 @@ WRAPPED(fork);
 pid_t __wrap_fork(void)
 {
     bool refused = full || (started_first-- <= 0 && then_refused-- > 0);
-    errno = EAGAIN;
+    errno = refusal;
     return refused ? -1 : __real_fork();
 }
 
@@ -103,7 +104,8 @@ CASE(test_no_process_to_ask_with)
     full = false;
 }
 
-static int job_start(const char *folder, struct launch_output *output, struct launch_job *job)
+static int job_start(const char *folder, struct launch_output *output, struct launch_job *job,
+                     struct ls_error *error)
 {
     struct launch_host list[] = {{.name = "localhost", .slots = 1, .here = true, .up = true}};
     const struct launch_hosts hosts = {.list = list, .count = 1, .open_mpi = true};
@@ -113,7 +115,7 @@ static int job_start(const char *folder, struct launch_output *output, struct la
     const struct launch_start start = {
         .launch = &launch, .hosts = &hosts, .output = output, .ranks = 1, .keys = ""};
     unsetenv("OMPI_MCA_btl_vader_backing_directory");
-    return launch_job_start(job, &start, NULL);
+    return launch_job_start(job, &start, error);
 }
 
 /* Nor to start the job with: nothing is left of that in memory. */
@@ -121,9 +123,13 @@ CASE_WITH(test_no_process_for_the_job, scratch_setup, scratch_teardown)
 {
     struct launch_output output = {.read_fd = -1, .write_fd = -1};
     static struct launch_job job;
+    struct ls_error error = {0};
     full = true;
-    assert_int_equal(job_start(*state, &output, &job), LS_EIO);
+    refusal = ENOMEM; /* which no limit of processes explains */
+    assert_int_equal(job_start(*state, &output, &job, &error), LS_ENOMEM);
+    refusal = EAGAIN;
     full = false;
+    assert_non_null(strstr(error.text, "gives it no process: "));
     assert_int_equal(job.pid, 0); /* a kill of -1 would be one of all processes */
     assert_true(job.segments[0] && access(job.segments, F_OK) != 0);
 }
@@ -162,7 +168,7 @@ static void skip_without_mpi(void)
 static int refused_starts(const char *folder, int retries, int refusals, int ends, int *status,
                           struct ls_error *error)
 {
-    char script[128];
+    char script[96];
     const volatile int asked = 0;
     int code = -1;
     const struct ls_config config =
@@ -375,7 +381,7 @@ CASE_WITH(test_what_a_job_prints_last, slow_setup, slow_teardown)
     char *before = path_replace(*state);
     reader_take();
     launch_output_open(&output, &asked);
-    assert_int_equal(job_start(*state, &output, &job), LS_OK);
+    assert_int_equal(job_start(*state, &output, &job, NULL), LS_OK);
     printed = &output;
     while (launch_job_look(&job))
         continue;
