@@ -611,8 +611,18 @@ int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, str
 }
 int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
 {
+    *text = NULL;
     int status = t->workers ? workers_publish(t, error) : LS_OK;
-    return status ? status : ls_runner_sample(t->runner, prompt, text, error);
+    if (!status)
+        status = ls_runner_sample(t->runner, prompt, text, error);
+    if (!t->workers || status == LS_ECOMM)
+        return status;
+    status = ls_comm_agree(t->whole, status, error); /* as of an evaluation */
+    if (status) {
+        free(*text);
+        *text = NULL;
+    }
+    return status;
 }
 
 struct ls_runner *ls_trainer_runner(struct ls_trainer *t)

@@ -299,6 +299,38 @@ CASE(test_a_signal_that_one_group_hears_stops_all)
         fail_msg("status %d: %s", status, run.error.text);
 }
 
+static bool samples_alone; /* the first group has a text, and the second one no memory for it */
+
+WRAPPED(ls_runner_sample);
+int __wrap_ls_runner_sample(struct ls_runner *runner, const char *prompt, char **text,
+                            struct ls_error *error)
+{
+    if (!samples_alone)
+        return __real_ls_runner_sample(runner, prompt, text, error);
+    *text = own_group ? NULL : strdup(prompt);
+    return own_group ? ls_no_memory(error, "for a sample") : LS_OK;
+}
+
+static atomic_int refused; /* groups that have no text */
+
+static void group_sample(struct ls_trainer *t)
+{
+    char *text;
+    group_note(t);
+    refused += ls_trainer_sample(t, "text", &text, NULL) == LS_ENOMEM && !text;
+}
+
+CASE(test_a_sample_that_fails_in_one_group_fails_in_all)
+{
+    struct workers_run run = {
+        .config = workers_config(*state, "parallel.workers=2"), .made = group_sample, .steps = 1};
+    samples_alone = true;
+    refused = 0;
+    workers_run_well(&run);
+    samples_alone = false;
+    assert_int_equal(refused, 2);
+}
+
 static atomic_int asked_for_peak;
 static bool some_know; /* of the ranks the first one that asks */
 
