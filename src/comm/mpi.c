@@ -323,6 +323,18 @@ static int *world_ranks_of(MPI_Comm comm, int size)
     return ranks;
 }
 
+static int world_rank_of(MPI_Comm comm, int rank)
+{
+    MPI_Group group, world;
+    int out = rank;
+    MPI_Comm_group(comm, &group);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_translate_ranks(group, 1, &rank, world, &out);
+    MPI_Group_free(&world);
+    MPI_Group_free(&group);
+    return out;
+}
+
 int comm_mpi_agree(MPI_Comm comm, int status, struct ls_error *error)
 {
     struct {
@@ -334,8 +346,9 @@ int comm_mpi_agree(MPI_Comm comm, int status, struct ls_error *error)
     if (status || !worst.status)
         return status;
     return ls_error_set(error, worst.status,
-                        "no MPI communicator is made: rank %d failed with %s, as it says there",
-                        worst.rank, ls_status_name(worst.status));
+                        "no MPI communicator is made: %s failed with %s, as it says there",
+                        comm_rank_text(worst.rank, world_rank_of(comm, worst.rank)).text,
+                        ls_status_name(worst.status));
 }
 
 /* Local. *comm is zeros. */
@@ -358,8 +371,10 @@ static int handle_fill(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs,
 
 static void handle_drop(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs)
 {
-    MPI_Comm_free(&pairs);
-    MPI_Comm_free(&group);
+    if (pairs != MPI_COMM_NULL)
+        MPI_Comm_free(&pairs);
+    if (group != MPI_COMM_NULL)
+        MPI_Comm_free(&group);
     if (!comm)
         return;
     comm_mpi_resources_free(comm);
@@ -368,25 +383,32 @@ static void handle_drop(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs)
     free(comm);
 }
 
+static int mpi_status(int code, struct ls_error *error)
+{
+    return code == MPI_SUCCESS ? LS_OK
+                               : ls_error_set(error, LS_ECOMM, "cannot make an MPI communicator");
+}
+
 /* Collective over parent; the lock is held. Ranks of one color are ordered by key. All make their
- * communicators, or, if one lacks memory, none does: whoever had one would wait for that rank. */
+ * communicators, or, if one lacks memory or MPI fails there, none does: whoever had one would wait
+ * for that rank. */
 static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
                       struct ls_error *error)
 {
     struct mpi_comm *comm = calloc(1, sizeof *comm);
     MPI_Comm group = MPI_COMM_NULL, pairs = MPI_COMM_NULL;
-    int code = MPI_Comm_split(parent, color, key, &group);
-    if (code == MPI_SUCCESS)
-        code = MPI_Comm_dup(group, &pairs);
-    if (code != MPI_SUCCESS) {
-        free(comm);
-        return ls_error_set(error, LS_ECOMM, "cannot make an MPI communicator");
-    }
-    MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(pairs, MPI_ERRORS_RETURN);
-    int status = comm ? handle_fill(comm, group, pairs, error)
-                      : ls_no_memory(error, "for an MPI communicator");
+    int status = mpi_status(MPI_Comm_split(parent, color, key, &group), error);
     status = comm_mpi_agree(parent, status, error);
+    if (status == LS_OK) {
+        status = mpi_status(MPI_Comm_dup(group, &pairs), error);
+        if (status == LS_OK) {
+            MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
+            MPI_Comm_set_errhandler(pairs, MPI_ERRORS_RETURN);
+            status = comm ? handle_fill(comm, group, pairs, error)
+                          : ls_no_memory(error, "for an MPI communicator");
+        }
+        status = comm_mpi_agree(parent, status, error);
+    }
     if (status != LS_OK) {
         handle_drop(comm, group, pairs);
         return status;

@@ -13,15 +13,15 @@ int comm_mpi_farewells_new(struct mpi_farewells *f, struct ls_error *error)
     f->from = calloc((size_t)f->size, sizeof *f->from);
     f->sends = calloc((size_t)f->size, sizeof *f->sends);
     bool room = f->from && f->sends;
-    int status = comm_mpi_agree(MPI_COMM_WORLD,
-                                room ? LS_OK : ls_no_memory(error, "for a job of MPI"), error);
-    if (!status && MPI_Comm_dup(MPI_COMM_WORLD, &f->comm) != MPI_SUCCESS)
-        status = ls_error_set(error, LS_ECOMM, "MPI_Comm_dup failed");
+    f->opened = MPI_Comm_dup(MPI_COMM_WORLD, &f->comm) == MPI_SUCCESS;
+    int status = !f->opened ? ls_error_set(error, LS_ECOMM, "MPI_Comm_dup failed")
+                 : room     ? LS_OK
+                            : ls_no_memory(error, "for a job of MPI");
+    status = comm_mpi_agree(MPI_COMM_WORLD, status, error);
     if (status) {
         comm_mpi_farewells_free(f);
         return status;
     }
-    f->opened = true;
     MPI_Comm_set_errhandler(f->comm, MPI_ERRORS_RETURN);
     return LS_OK;
 }

@@ -1,6 +1,7 @@
 /* A process that is stopped, or dies, within MPI's own calls that make a communicator, or dies
- * while the others wait for its messages: they name it. If one lacks memory, all fail together.
- * What comes after a wait has failed is not written to its buffer, which may be freed by then.
+ * while the others wait for its messages: they name it. If one lacks memory, or MPI fails there,
+ * all fail together. What comes after a wait has failed is not written to its buffer, which may be
+ * freed by then.
  * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
 /* check: waits */
 #include "../support/extent.h"
@@ -45,15 +46,18 @@ int MPI_Comm_split(MPI_Comm parent, int color, int key, MPI_Comm *group)
     return PMPI_Comm_split(parent, color, key, group);
 }
 
+static bool dup_fails;
+
 int MPI_Comm_dup(MPI_Comm from, MPI_Comm *out)
 {
     if (where == IN_DUP)
         raise(signal_number);
-    return PMPI_Comm_dup(from, out);
+    int code = PMPI_Comm_dup(from, out);
+    return dup_fails && !code ? PMPI_Comm_free(out), MPI_ERR_INTERN : code;
 }
 #endif
 
-/* ---- a rank without memory ------------------------------------------------------------------- */
+/* ---- a rank that makes none ------------------------------------------------------------------ */
 
 static struct ls_comm *whole; /* the world, once it is made */
 
@@ -62,9 +66,12 @@ static int group_make(struct ls_comm **out, struct ls_error *error)
     return ls_comm_split(whole, 0, ls_comm_rank(whole), out, error);
 }
 
-/* What the ranks' statuses are together: fails unless they are the same. more: of rank 1. */
-static void statuses_meet(int status, int *more, const char *text)
+/* What the ranks' statuses are together: fails unless they are the same, none or this one, and name
+ * rank 1 of the world as `whole` does. more: of rank 1. */
+static void statuses_meet(int status, int one, int *more, const char *text)
 {
+    const bool turned = whole && ls_comm_rank(whole) != ls_mpi_launched_rank();
+    const char *who = turned ? "rank 2 (of the world: 1) failed" : "rank 1 failed";
     int worst = status;
     (void)more;
 #ifdef LS_WITH_MPI
@@ -73,8 +80,9 @@ static void statuses_meet(int status, int *more, const char *text)
 #else
     (void)more;
 #endif
-    bool told = !status || strstr(text, "no memory") || strstr(text, "rank 1");
-    if (status == worst && (!status || status == LS_ENOMEM) && told)
+    bool told = !status || strstr(text, "no memory") ||
+                strstr(text, ls_mpi_launched_rank() == 1 ? "cannot make" : who);
+    if (status == worst && (!status || status == one) && told)
         return;
     fprintf(stderr, "%d: %s; expected %d, as on other ranks, and who it is\n", status, text, worst);
     ls_mpi_abort(1);
@@ -91,11 +99,28 @@ static struct ls_comm *make_without(int (*make)(struct ls_comm **out, struct ls_
         memory_left = lacks ? n : -1;
         int status = make(&made, &error), more = memory_left < 0;
         memory_left = -1;
-        statuses_meet(status, &more, error.text);
+        statuses_meet(status, LS_ENOMEM, &more, error.text);
         if (!more)
             return made;
         ls_comm_free(made);
     }
+}
+
+/* MPI fails on rank 1 alone. */
+static int fail_in_mpi(bool here)
+{
+    struct ls_comm *made = NULL;
+    struct ls_error error = {0};
+#ifdef LS_WITH_MPI
+    dup_fails = here;
+#endif
+    int status = group_make(&made, &error), more = 0;
+#ifdef LS_WITH_MPI
+    dup_fails = false;
+#endif
+    statuses_meet(status, LS_ECOMM, &more, error.text);
+    ls_comm_free(made);
+    return made ? LS_EINVAL : LS_OK;
 }
 
 static int memory_main(void)
@@ -105,10 +130,16 @@ static int memory_main(void)
     const bool lacks = ls_mpi_launched_rank() == 1;
     whole = make_without(ls_comm_mpi_new, lacks);
     ls_comm_set_timeout(whole, long_s);
-    struct ls_comm *group = make_without(group_make, lacks);
-    int status = ls_barrier(group, &error);
+    /* The ranks' order turned, with rank 1 of the world last. */
+    struct ls_comm *world = whole;
+    int key = (ls_comm_rank(world) + 1) % RANKS;
+    int status = ls_comm_split(world, 0, key, &whole, &error);
+    struct ls_comm *group = status ? NULL : make_without(group_make, lacks);
+    status = status ? status : fail_in_mpi(lacks);
+    status = status ? status : ls_barrier(group, &error);
     ls_comm_free(group);
     ls_comm_free(whole);
+    ls_comm_free(world);
     ls_mpi_finish();
     return status ? 1 : 0;
 }
