@@ -134,7 +134,8 @@ const char *comm_mpi_farewells_of(const struct mpi_farewells *f, const int *rank
 struct mpi_board {
     struct flight_board base;
     MPI_Win window;
-    bool shared; /* the records lie in the window */
+    bool shared;    /* there is a window */
+    bool in_window; /* the records lie there */
 };
 /* Collective over all processes; the records of ranks elsewhere stay NULL. *shares_cores: more
  * ranks on this machine than cores that they may use. */

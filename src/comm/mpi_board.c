@@ -118,12 +118,12 @@ static int cores_of(MPI_Comm machine)
     return ls_device_cores_of(&set);
 }
 
-/* Collective over the machine's processes. in_window: the records lie there. */
-static void board_drop(struct mpi_board *board, int rank, bool in_window)
+/* Collective over the machine's processes. */
+static void board_drop(struct mpi_board *board, int rank)
 {
     if (board->shared)
         MPI_Win_free(&board->window);
-    if (!in_window && board->base.records)
+    if (!board->in_window && board->base.records)
         free(board->base.records[rank]);
     free(board->base.records);
     free(board->base.here);
@@ -149,12 +149,12 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
         board->base.here[rank] = true;
     if (room && known)
         here_find(board, machine, ranks);
-    bool made = known && window_new(board, machine) && room && records_find(board);
+    board->in_window = known && window_new(board, machine) && room && records_find(board);
     int status = LS_OK;
-    if (!room || (!made && !record_alone(board, rank)))
+    if (!room || (!board->in_window && !record_alone(board, rank)))
         status = ls_no_memory(error, "for the flight record of an MPI process");
     struct flight_record *own = status ? NULL : board->base.records[rank];
-    if (own && made)
+    if (own && board->in_window)
         memset(own, 0, sizeof *own);
     if (own)
         atomic_store(&own->pid, (int)getpid());
@@ -162,10 +162,10 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
     if (known) /* all records are valid from here on */
         MPI_Comm_free(&machine);
     if (status) {
-        board_drop(board, rank, made);
+        board_drop(board, rank);
         return status;
     }
-    int apart = ranks < board->base.count || !made;
+    int apart = ranks < board->base.count || !board->in_window;
     MPI_Allreduce(MPI_IN_PLACE, &apart, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (apart)
         machines_meet(&board->base, rank);
@@ -180,7 +180,7 @@ void comm_mpi_board_free(struct mpi_board *board)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     inquire_close(board->base.inquirer);
     flight_progress_end(board->base.records[rank]);
-    board_drop(board, rank, board->shared);
+    board_drop(board, rank);
 }
 #else
 /* Built without MPI: mpi.c says so to the caller. */
