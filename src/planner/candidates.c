@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { NONE, SELECTIVE, FULL, RECOMPUTES };
 enum { MICROS = 5, CUTS_MAX = 4096 };
@@ -86,6 +87,12 @@ struct sample {
     double of[FIGURES];
 };
 
+/* Whether memory.recompute names blocks or stages, which a shorter model may not have. */
+static bool names_blocks(const struct ls_layout_keys *keys)
+{
+    return strpbrk(keys->recompute, "@;") || (*keys->recompute >= '0' && *keys->recompute <= '9');
+}
+
 /* A model of so many blocks on tp x cp ranks, one micro-batch. */
 static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
                        struct sample *sample)
@@ -105,6 +112,9 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
     candidate_apply(&one, options, &config);
     config.model.layers = layers;
     config.parallel.split[0] = '\0';
+    bool some = names_blocks(&config.parallel); /* bounded by none's time, and no bytes */
+    if (some)
+        snprintf(config.parallel.recompute, sizeof config.parallel.recompute, "none");
     config.batch.global = ls_max(cut->micro, config.numerics.leaf_sequences);
     config.batch.rampup_start = config.batch.rampup_samples = 0;
     config.batch.rampup_increment = 0;
@@ -136,7 +146,7 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
     of[INPUT] =
         (forecast.work_s[LS_WORK_PRODUCT] + forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) / micros;
     of[WEIGHT] = forecast.work_s[LS_WORK_PRODUCT_AT] / micros;
-    of[BYTES] = (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
+    of[BYTES] = some ? 0 : (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
     return true;
 }
 

@@ -206,6 +206,38 @@ CASE(test_bounds_of_blocks_and_updates)
     ls_cluster_release(&cluster);
 }
 
+/* memory.recompute may list blocks, and have clauses of stages. */
+CASE(test_blocks_that_recompute)
+{
+    static const char *const texts[] = {"2-3", "0-1", "full@0;selective@0", "sqrt", "0,1@0"};
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    cluster.accelerator.memory_bytes = 1e12;
+    set(&config, "model.layers=4");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ls_error error = {0};
+        struct ls_search search[2];
+        set(&config, "memory.recompute=%s", texts[i]);
+        assert_ok(ls_config_resolve(&config, 257, &error), error);
+        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+            const struct ls_search_options options = {.config = &config,
+                                                      .cluster = &cluster,
+                                                      .accelerators = 2,
+                                                      .top = 4,
+                                                      .forecasts = check_all() ? 0 : 1,
+                                                      .pinned = memory_pinned,
+                                                      .exhaustive = check_all() && exhaustive};
+            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
+        }
+        if (check_all())
+            lists_compare((int)i, LS_GOAL_TIME, &search[0], &search[1]);
+        ls_search_release(&search[0]);
+        ls_search_release(&search[1]);
+    }
+    ls_cluster_release(&cluster);
+}
+
 static double longer = 1; /* a schedule's time times this */
 
 WRAPPED(ls_schedule_simulate);
