@@ -282,6 +282,8 @@ double candidate_pipeline_s(const struct candidate *c, const struct ls_layout *l
  * those in blocks take few. */
 struct held {
     double trained, frozen;
+    double once;   /* of both, those that the backward does not reach, or reaches without weights */
+    double blocks; /* that it reaches */
 };
 
 /* Blocks from the second on; of a model of one block, one that is as the second would be. */
@@ -321,12 +323,14 @@ static bool model_read(const struct ls_config *config, struct held *held, struct
     const struct ls_numerics numerics = ls_config_numerics(config);
     if (ls_params_init(&params, &config->model, &numerics, &all, NULL))
         return false;
+    int lowest = (int)ls_max(ls_model_lowest_trained(&config->model), 1);
+    held->blocks = (double)ls_max(config->model.layers + 1 - lowest, 0);
     for (int i = 0; i < params.count; i++) {
-        int64_t values = ls_param_elements(&params.list[i]);
-        if (params.list[i].frozen)
-            held->frozen += (double)ls_param_room(&params.list[i], values);
-        else
-            held->trained += (double)values;
+        const struct ls_param *param = &params.list[i];
+        int64_t values = ls_param_elements(param);
+        double room = (double)(param->frozen ? ls_param_room(param, values) : values);
+        *(param->frozen ? &held->frozen : &held->trained) += room;
+        held->once += params.units[param->unit].layer < lowest ? room : 0;
     }
     kinds_set(&config->model, &params, kinds);
     ls_params_release(&params);
@@ -373,16 +377,21 @@ static double moves_s(const struct ls_config *config, const struct ls_cluster *c
     const struct ls_cost_group group =
         ls_cost_group_of(cluster, (int)ls_max(c->threads, 1), 0, (int64_t)n, c->tp);
     double act = (double)ls_dtype_bytes(config->numerics.precision);
-    double gathers = c->zero == 0 ? 0 : c->zero >= 3 ? 2 * micro_batches : 1;
+    double gathers = c->zero == 0 ? 0 : c->zero >= 3 ? micro_batches : 1;
     enum ls_comm_kind reduce = c->zero ? LS_COMM_REDUCE_SCATTER : LS_COMM_ALL_REDUCE;
     double blocks = (double)config->model.layers / (double)c->pp, block = held.trained / blocks;
     double gathered = block + (c->zero >= 3 ? held.frozen / blocks : 0);
-    double units, memory;
+    double again = c->zero >= 3 ? held.blocks / (double)c->pp : 0; /* gathered in the backward */
+    double above = held.trained + held.frozen - held.once, units, memory;
     ls_cost_taken(cluster, &group, &units, &memory);
     *taken = fmin(units, memory) * cluster->overlap;
-    return blocks * (reductions(config, c, micro_batches) *
-                         ls_cost_move(cluster, &group, reduce, 4 * block) +
-                     gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * gathered));
+    double moves = reductions(config, c, micro_batches) * blocks *
+                   ls_cost_move(cluster, &group, reduce, 4 * block);
+    moves += gathers * blocks * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * gathered);
+    if (again > 0)
+        moves += micro_batches * again *
+                 ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * above / again);
+    return moves;
 }
 
 static bool goes_to_a_tier(const struct ls_config *config, enum ls_offload what)
@@ -442,7 +451,8 @@ static bool candidate_judge(struct cuts *cuts, const struct held *all, struct ca
     double micro_batches = ceil((double)config->batch.global / dp / (double)c->micro);
     double whole = layers * cut->block_s + cut->ends_s;
     double ranks = pp * (double)c->tp;
-    const struct held held = {all->trained / ranks, all->frozen / ranks};
+    const struct held held = {all->trained / ranks, all->frozen / ranks, all->once / ranks,
+                              all->blocks};
     double taken, moves = moves_s(config, cluster, c, held, micro_batches, &taken);
     double overlap = cluster->overlap;
     for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */

@@ -238,6 +238,65 @@ CASE(test_blocks_that_recompute)
     ls_cluster_release(&cluster);
 }
 
+static bool stages_pinned(const struct ls_config *config, const char *key)
+{
+    return memory_pinned(config, key) || !strcmp(key, "parallel.pp") ||
+           !strcmp(key, "parallel.split");
+}
+
+static bool shards_pinned(const struct ls_config *config, const char *key)
+{
+    return stages_pinned(config, key) || !strcmp(key, "parallel.zero") ||
+           !strcmp(key, "parallel.tp");
+}
+
+/* Bounds where weights are frozen: on a slow link, of shards of which some are gathered in the
+ * forward alone. */
+CASE(test_bounds_of_frozen_blocks)
+{
+    static const struct {
+        const char *keys[5];
+        int pp; /* 1: shards on a slow link */
+    } cases[] = {
+        {{"train.frozen=wte.*,wpe.*,h.[0123].*", "model.layers=6", "parallel.zero=3"}, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        struct ls_search search;
+        drawn = 5;
+        struct ls_cluster cluster = cluster_draw();
+        const char *figures[] = {"accelerators", "link.near.bandwidth", "link.far.bandwidth"};
+        for (int k = 0; k < (cases[i].pp == 1 ? 3 : 1); k++)
+            assert_ok(ls_cluster_set(&cluster, figures[k], k ? "10 MB/s" : "4", &error), error);
+        cluster.accelerator.memory_bytes = 1e12;
+        ls_config_defaults(&config);
+        set(&config, "model.vocab=257");
+        set(&config, "model.channels=512");
+        set(&config, "model.heads=4");
+        set(&config, "model.context=256");
+        set(&config, "data.sequence=256");
+        set(&config, "batch.global=8");
+        set(&config, "numerics.leaf_sequences=1");
+        set(&config, "parallel.pp=%d", cases[i].pp);
+        for (int k = 0; cases[i].keys[k]; k++)
+            set(&config, "%s", cases[i].keys[k]);
+        assert_ok(ls_config_resolve(&config, 257, &error), error);
+        const struct ls_search_options options = {.config = &config,
+                                                  .cluster = &cluster,
+                                                  .accelerators = ls_max(cases[i].pp, 4),
+                                                  .top = 1,
+                                                  .pinned = cases[i].pp == 1 ? shards_pinned
+                                                                             : stages_pinned,
+                                                  .exhaustive = true};
+        assert_ok(ls_search_run(&options, &search, &error), error);
+        printf("%s: bounds are at most %.3f\n", cases[i].keys[0], search.bound_share);
+        assert_true(search.bound_share > 0.2 && search.bound_share <= 1 + 1e-9);
+        ls_search_release(&search);
+        ls_cluster_release(&cluster);
+    }
+}
+
 static double longer = 1; /* a schedule's time times this */
 
 WRAPPED(ls_schedule_simulate);
@@ -329,12 +388,6 @@ int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layou
         return ls_error_set(error, LS_ENOTSUP, "a rank does too much");
     }
     return __real_ls_record_works(config, layout, rank, recording, second_at, error);
-}
-
-static bool stages_pinned(const struct ls_config *config, const char *key)
-{
-    return memory_pinned(config, key) || !strcmp(key, "parallel.pp") ||
-           !strcmp(key, "parallel.split");
 }
 
 /* A limit holds in the midst of a simulation, too. */
