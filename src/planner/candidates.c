@@ -61,7 +61,8 @@ struct cut {
 };
 
 /* Kinds of blocks: with a window or without, and by what is frozen in them. Of each the number of
- * blocks, and one of them; the first block of a model does not count: none is before it. */
+ * blocks, and one of them; the first block of a model does not count: none is before it. Blocks of
+ * more kinds count as if they took nothing. */
 enum { KINDS_MAX = 8 };
 struct kinds {
     struct {
@@ -69,7 +70,8 @@ struct kinds {
         uint64_t mark;
     } list[KINDS_MAX];
     int count;
-    bool first_alone; /* none of them is as the first block */
+    int64_t blocks; /* of all kinds */
+    bool unknown;   /* none of them is as the first block, or there are more */
 };
 
 struct cuts {
@@ -159,19 +161,16 @@ static bool blocks_sample(struct cuts *cuts, const struct cut *cut, struct block
 {
     const struct kinds *kinds = &cuts->kinds;
     bool good = cut_sample(cuts, cut, 1, &b->one);
-    int64_t blocks = 0;
-    for (int k = 0; k < kinds->count; k++)
-        blocks += kinds->list[k].blocks;
     for (int k = 0; k < kinds->count && good; k++) {
         struct sample before = b->one, with;
         int64_t at = kinds->list[k].at;
-        double share = (double)kinds->list[k].blocks / (double)blocks;
+        double share = (double)kinds->list[k].blocks / (double)kinds->blocks;
         good =
             (at == 1 || cut_sample(cuts, cut, at, &before)) && cut_sample(cuts, cut, at + 1, &with);
         for (int f = 0; f < FIGURES && good; f++) {
             double more = fmax(with.of[f] - before.of[f], 0);
             b->mean.of[f] = share * more + (k ? b->mean.of[f] : 0);
-            b->least.of[f] = kinds->first_alone ? 0 : k ? fmin(b->least.of[f], more) : more;
+            b->least.of[f] = kinds->unknown ? 0 : k ? fmin(b->least.of[f], more) : more;
             b->most.of[f] = k ? fmax(b->most.of[f], more) : more;
         }
     }
@@ -214,8 +213,10 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
         .backward_s = least[BACKWARD],
         .input_s = least[INPUT],
         .weight_s = least[WEIGHT],
-        .head_s = fmax(one[PRODUCT] - most[PRODUCT], 0) + fmax(one[INPUT] - most[INPUT], 0) +
-                  fmax(one[WEIGHT] - most[WEIGHT], 0),
+        .head_s = cuts->kinds.unknown
+                      ? 0
+                      : fmax(one[PRODUCT] - most[PRODUCT], 0) + fmax(one[INPUT] - most[INPUT], 0) +
+                            fmax(one[WEIGHT] - most[WEIGHT], 0),
     };
     cut->block_bytes = least[BYTES];
     cut->state_s = one[STATE] + (layers - 1) * mean[STATE];
@@ -291,6 +292,7 @@ static void kinds_set(const struct ls_model_config *model, const struct ls_param
                       struct kinds *kinds)
 {
     uint64_t mark[LS_LAYOUT_LAYERS_MAX + 2] = {0};
+    bool more = false;
     for (int64_t block = 0; block < ls_max(model->layers, 2); block++)
         mark[block] = (ls_layer_among(model->window_layers, block) ? 1 : 0) |
                       (ls_layer_among(model->rope_layers, block) ? 2 : 0);
@@ -298,22 +300,26 @@ static void kinds_set(const struct ls_model_config *model, const struct ls_param
         int64_t block = params->units[params->list[i].unit].layer - 1;
         if (block >= 0 && block < model->layers)
             mark[block] = ls_hash64(&params->list[i].frozen, sizeof(bool), mark[block]);
+        if (block == 0 && model->layers == 1) /* nothing says that it would be frozen */
+            mark[1] = ls_hash64(&(bool){false}, sizeof(bool), mark[1]);
     }
-    for (int64_t block = 1; block < ls_max(model->layers, 2); block++) {
+    kinds->blocks = ls_max(model->layers - 1, 1);
+    kinds->unknown = true;
+    for (int64_t block = 1; block <= kinds->blocks; block++) {
         int k = 0;
         while (k < kinds->count && kinds->list[k].mark != mark[block])
             k++;
+        kinds->unknown = kinds->unknown && mark[block] != mark[0];
+        more = more || k == KINDS_MAX;
         if (k == KINDS_MAX)
-            k--;
+            continue;
         if (k == kinds->count) {
             kinds->list[kinds->count].at = block;
             kinds->list[kinds->count++].mark = mark[block];
         }
         kinds->list[k].blocks++;
     }
-    kinds->first_alone = true;
-    for (int k = 0; k < kinds->count; k++)
-        kinds->first_alone = kinds->first_alone && kinds->list[k].mark != mark[0];
+    kinds->unknown = kinds->unknown || more;
 }
 
 static bool model_read(const struct ls_config *config, struct held *held, struct kinds *kinds)

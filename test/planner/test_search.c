@@ -250,14 +250,21 @@ static bool shards_pinned(const struct ls_config *config, const char *key)
            !strcmp(key, "parallel.tp");
 }
 
-/* Bounds where weights are frozen: on a slow link, of shards of which some are gathered in the
- * forward alone. */
+/* Bounds where weights are frozen: of a first block that takes most, of a model of one block, of
+ * more kinds of blocks than are told apart; on a slow link, of shards of which some are gathered in
+ * the forward alone. */
 CASE(test_bounds_of_frozen_blocks)
 {
     static const struct {
         const char *keys[5];
         int pp; /* 1: shards on a slow link */
     } cases[] = {
+        {{"train.frozen=h.[12345].*", "model.vocab=8192", "model.layers=6", "batch.global=64"}, 8},
+        {{"train.frozen=h.0.*", "model.layers=1"}, 2},
+        {{"train.frozen=h.0.*,h.2.*,h.3.*weight,h.4.attn*,h.5.mlp*,h.6.*bias,h.7.attn.k*,"
+          "h.8.attn.q*,h.9.attn.v*",
+          "model.layers=10"},
+         4},
         {{"train.frozen=wte.*,wpe.*,h.[0123].*", "model.layers=6", "parallel.zero=3"}, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
