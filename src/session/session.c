@@ -180,11 +180,13 @@ static int admitted(const struct ls_session *s, const struct verb *verb, struct 
                             "%s: \"%s\" is under way, in another thread or a callback: a session "
                             "does one thing at a time",
                             verb->name, s->order.verb->name);
-    if (s->given_up)
-        return ls_error_set(error, s->broken.code,
-                            "%s: a rank did not return, and its thread still uses this session: "
-                            "use another one, or start the program again (%s)",
-                            verb->name, s->broken.text);
+    if (s->given_up) {
+        ls_error_set(error, s->broken.code,
+                     "%s: a rank did not return, and its thread still uses this session: use "
+                     "another one, or start the program again (%s)",
+                     verb->name, s->broken.text);
+        return ls_error_blame(error, LS_CAUSE_GIVEN_UP, "");
+    }
     if (ranks && !s->opened && s->broken.code)
         return ls_error_set(error, s->broken.code, "%s: the ranks have ended: %s", verb->name,
                             s->broken.text);

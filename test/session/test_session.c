@@ -500,6 +500,9 @@ CASE_WITH(test_a_rank_that_is_given_up, scratch_setup, scratch_teardown)
     holds = false;
     refused(s, "open", keys, NULL, 0, LS_ECOMM, "its thread still uses this session: use another");
     refused(s, "configure", keys, NULL, 0, LS_ECOMM, "its thread still uses this session");
+    struct ls_error error = {0}; /* who left that order before it was over learns it here */
+    assert_int_equal(ls_session_call(s, "close", NULL, NULL, 0, &error), LS_ECOMM);
+    assert_int_equal(error.cause, LS_CAUSE_GIVEN_UP);
     assert_string_equal(ls_session_answer(s), "{}");
     ls_session_free(s);
     sem_post(&go);
