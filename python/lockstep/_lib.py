@@ -218,7 +218,7 @@ class Session:
         self.unviewed: List[Any] = []  # of these
         self._under_way: Dict[object, None] = {}  # the first one's order is carried out
         self.shared = False  # other processes have ranks of it, and ask the same
-        self._lent: List[Array] = []
+        self._lent: List[Array] = []  # to orders that are not known to be over
         self._unheard: Optional[Heard] = None  # of the last order
 
     def free(self) -> None:
@@ -244,7 +244,7 @@ class Session:
         """Hands an order over, waits until it is over, and returns its answer. heard: as of
         :meth:`ask`."""
         lib, error, event = library(), Error(), ctypes.c_char_p()
-        asked, turn = False, WAITS
+        asked, refused, turn = False, True, WAITS
         interrupt: Optional[BaseException] = None
         cause: Optional[BaseException] = None
         answer: Dict[str, Any] = {}
@@ -255,6 +255,7 @@ class Session:
                     turn = lib.ls_session_ask(self._handle, *order, ctypes.byref(error)) or WAITS
                     self._unheard = heard if turn == WAITS else self._unheard
                 while turn in (WAITS, EVENT):  # all of the loop is within "try"
+                    refused = False
                     turn = lib.ls_session_wait(self._handle, 0.1, ctypes.byref(event),
                                                ctypes.byref(error))
                     if turn == EVENT:
@@ -274,10 +275,14 @@ class Session:
             failure = error.raised(turn)
             if error.cause == GIVEN_UP:
                 _lent_for_ever.append(self._lent)
+            if refused:
+                self._lent = self._lent[:len(self._lent) - order[-1]]
         elif heard is None:
             answer = json.loads(lib.ls_session_answer(self._handle).decode())
         else:
             self.settle()
+        if not refused:
+            self._lent = []  # this order is over, and so are those before it
         try:
             if interrupt is not None:
                 raise interrupt from failure or cause
@@ -349,10 +354,8 @@ class Session:
         if options:
             with self.refusing(verb):
                 text = json_text(verb, options)
-        self._lent = given  # also where Ctrl-C twice leaves before the order is over
-        answer = self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
-        self._lent = []
-        return answer
+        self._lent = self._lent + given  # Ctrl-C twice may leave an order before this one under way
+        return self._carry_out(verb, (verb.encode(), text, block, len(given)), heard)
 
     def raw(self, name: str) -> Optional[Array]:
         """An array of the last answer: memory of the session, until the next order."""

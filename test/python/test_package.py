@@ -61,6 +61,12 @@ def test_structs_have_the_members_of_the_headers(clone, mirror, header, name):
     assert [member for member, _ in mirror._fields_] == there
 
 
+def test_the_cause_of_a_rank_that_was_given_up_is_the_headers(clone):
+    text = (clone / "include" / "lockstep" / "base.h").read_text()
+    causes = re.findall(r"LS_CAUSE_\w+(?=,)", text[text.index("enum ls_error_cause {"):].partition("};")[0])
+    assert causes[_lib.GIVEN_UP] == "LS_CAUSE_GIVEN_UP" and causes[0] == "LS_CAUSE_OTHER"
+
+
 def public():
     """(name, object) of all that is public, members of classes too."""
     for name in lockstep.__all__:

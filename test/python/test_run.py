@@ -620,6 +620,52 @@ def test_a_report_is_heard_though_another_thread_does(monkeypatch, meanwhile):
     assert len(told) == 1 and session._unheard == meanwhile
 
 
+def test_arrays_stay_lent_until_their_order_is_over(monkeypatch):
+    """Ctrl-C twice leaves an order under way; the library refuses the next ones, and ranks still read."""
+    session, real, kept = _lib.Session(), _lib.library(), []
+
+    class Library:
+        refusal, cause = 0, 0
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def ls_session_ask(self, *arguments):
+            arguments[-1]._obj.cause = self.cause
+            return self.refusal
+
+        def ls_session_wait(self, *_):
+            if self.refusal == 0 and not kept:
+                raise KeyboardInterrupt
+            return 0
+
+        def ls_session_stop(self, _handle):
+            pass
+
+        def ls_session_answer(self, _handle):
+            return b"{}"
+
+    library, first, second = Library(), _lib.Array(), _lib.Array()
+
+    def lent(arrays):
+        return [id(array) for array in arrays]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_lib, "library", lambda: library)
+        patched.setattr(_lib, "_lent_for_ever", kept)
+        with pytest.raises(KeyboardInterrupt):
+            session.ask("step", None, [first])
+        library.refusal = -1
+        for library.cause in (0, _lib.GIVEN_UP):
+            with pytest.raises(ls.LockstepError):
+                session.ask("step", None, [second])
+            assert lent(session._lent) == [id(first)]
+        assert [lent(arrays) for arrays in kept] == [[id(first), id(second)]]
+        library.refusal = library.cause = 0
+        session.ask("step", None, [second])
+        assert session._lent == []
+
+
 @pytest.mark.parametrize("value, text", [(float("nan"), "optim.lr: nan: expected a finite number"),
                                          (float("inf"), "optim.lr: inf: expected a finite"),
                                          ("a\0b", "optim.lr: .*: expected a text without NUL"),
