@@ -254,6 +254,7 @@ int cmd_bench_checkpoint(const struct cmd_args *args, struct ls_error *error)
         status = reshard_run(&b, &b.turns.s[RESHARD][round], error);
         status = status ? status : copy_run(&b, &b.turns.s[COPY][round], error);
     }
+    ranks_end(status, error);
     if (!status)
         print(&b);
     bench_tokens_remove(path);

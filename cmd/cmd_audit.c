@@ -143,7 +143,7 @@ static int cause_print(const struct audit *a, const struct ls_rerun_check *check
     struct ls_error refused = {0};
     int64_t first = audit->checkpoint_step + 1, step;
     int status = compute(audit, &audit->run.config, first, check->step, &own, &refused);
-    if (status == LS_ECOMM) {
+    if (ranks_are_left(status, &refused)) {
         *error = refused;
         return status;
     }

@@ -306,9 +306,14 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
     return LS_OK;
 }
 
+bool ranks_are_left(int status, const struct ls_error *error)
+{
+    return status == LS_ECOMM || (status && error->cause == LS_CAUSE_GIVEN_UP);
+}
+
 void ranks_end(int status, const struct ls_error *error)
 {
-    if (status != LS_ECOMM && (!status || error->cause != LS_CAUSE_GIVEN_UP))
+    if (!ranks_are_left(status, error))
         return;
     int code = cmd_fail(status, error);
     cmd_flush();

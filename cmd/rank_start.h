@@ -35,8 +35,9 @@ bool ranks_fit_starts(const struct ls_config *config, const struct ls_memory_fit
  * changes with which it would. before: of each line. *starts: training is not refused here. */
 int ranks_fit_print(const char *before, const struct ls_config *config,
                     const struct ls_layout *layout, bool *starts, struct ls_error *error);
-/* Where a communication failed (LS_ECOMM) or a rank was given up (LS_CAUSE_GIVEN_UP), tells so and
- * ends the process: ranks may still be at work with what the caller holds, so nothing is
- * unwound. */
+/* Whether a communication failed (LS_ECOMM) or a rank was given up (LS_CAUSE_GIVEN_UP): ranks may
+ * still be at work with what the caller holds. */
+bool ranks_are_left(int status, const struct ls_error *error);
+/* Then tells so and ends the process: nothing is unwound. */
 void ranks_end(int status, const struct ls_error *error);
 #endif
