@@ -2,6 +2,7 @@
  * saved, on all ranks, and the run that goes on from it ends with the bits of one that was not
  * stopped. */
 #include "../support/config_words.h"
+#include "../support/extent.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -173,15 +174,15 @@ CASE(test_an_evaluation_that_waits)
 
 /* Two workers, of which one hears of the stop as it waits: the other stops with it, where they met,
  * and the run goes on to the bits of one that was not stopped. */
-CASE(test_an_evaluation_of_workers_that_waits)
+static void expect_workers_stop(const char *mode)
 {
     char keys[1024], whole[33];
     struct job job;
     struct ls_error error = {0};
     snprintf(keys, sizeof keys,
-             "async.mode=diloco async.workers=2 async.sync_every=2 parallel.workers=2 data.blend= "
-             "data.train=u16:%s/tokens.bin eval.every=2 eval.samples=4 data.valid=u16:%s",
-             directory, s3_server_url(server, "data/tokens.bin"));
+             "%s async.workers=2 parallel.workers=2 data.blend= data.train=u16:%s/tokens.bin "
+             "eval.every=2 eval.samples=4 data.valid=u16:%s",
+             mode, directory, s3_server_url(server, "data/tokens.bin"));
     run_well(&job, keys);
     memcpy(whole, job.hash, sizeof whole);
     run_forget();
@@ -193,6 +194,13 @@ CASE(test_an_evaluation_of_workers_that_waits)
     run_well(&job, keys);
     assert_string_equal(job.hash, whole);
     run_forget();
+}
+
+CASE(test_an_evaluation_of_workers_that_waits)
+{
+    expect_workers_stop("async.mode=diloco async.sync_every=2");
+    if (check_all())
+        expect_workers_stop("async.mode=server async.sync_every=2");
 }
 
 /* ---------------------------------------------------------------------------------------------- */
