@@ -113,8 +113,8 @@ int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out
  * among them, in the order of the new group; each rank of it gives the same. */
 int ls_comm_group(struct ls_comm *comm, const int *members, int size, struct ls_comm **out,
                   struct ls_error *error);
-/* Local (over MPI: Collective). What this rank has pending is given up, and its buffers are its own
- * again. NULL is allowed. */
+/* Local (over MPI: Collective). What this rank has pending is given up: a message that has not
+ * begun to arrive is not written to its buffer any more. NULL is allowed. */
 void ls_comm_free(struct ls_comm *comm);
 
 /* Local. */

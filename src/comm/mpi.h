@@ -95,8 +95,8 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
                    double now_s);
 /* A rank that has ended, where others live on: of those in among[n], or of all (NULL); -1: none. */
 int comm_mpi_ended(const struct mpi_comm *comm, const bool *among);
-/* Fails all that is pending on the communicator, for that reason. drops: no message that comes
- * later is written to its buffers, for which MPI is called. */
+/* Fails all that is pending on the communicator, for that reason. drops: no message that begins
+ * to arrive later is written to its buffers, for which MPI is called. */
 void comm_mpi_give_up(struct mpi_comm *comm, bool drops, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

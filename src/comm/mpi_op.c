@@ -53,7 +53,8 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
     return failed ? ls_no_memory(error, "for an MPI communicator of %zu ranks", n) : LS_OK;
 }
 
-/* Messages that are under way are given up: none that comes later is written to their buffers. */
+/* Messages that are under way are given up: none that begins to arrive later is written to its
+ * buffer. */
 static void requests_drop(MPI_Request *requests, int count)
 {
     for (int i = 0; i < count; i++) {

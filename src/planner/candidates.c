@@ -387,7 +387,8 @@ static double moves_s(const struct ls_config *config, const struct ls_cluster *c
     enum ls_comm_kind reduce = c->zero ? LS_COMM_REDUCE_SCATTER : LS_COMM_ALL_REDUCE;
     double blocks = (double)config->model.layers / (double)c->pp, block = held.trained / blocks;
     double gathered = block + (c->zero >= 3 ? held.frozen / blocks : 0);
-    double again = c->zero >= 3 ? held.blocks / (double)c->pp : 0; /* gathered in the backward */
+    bool twice = c->zero >= 3 && config->parallel.reshard_after_forward;
+    double again = twice ? held.blocks / (double)c->pp : 0; /* gathered in the backward */
     double above = held.trained + held.frozen - held.once, units, memory;
     ls_cost_taken(cluster, &group, &units, &memory);
     *taken = fmin(units, memory) * cluster->overlap;

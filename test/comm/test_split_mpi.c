@@ -77,8 +77,6 @@ static void statuses_meet(int status, int one, int *more, const char *text)
 #ifdef LS_WITH_MPI
     MPI_Allreduce(&status, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     MPI_Bcast(more, 1, MPI_INT, 1, MPI_COMM_WORLD);
-#else
-    (void)more;
 #endif
     bool told = !status || strstr(text, "no memory") ||
                 strstr(text, ls_mpi_launched_rank() == 1 ? "cannot make" : who);

@@ -1,15 +1,14 @@
 /* lockstep/planner/search.h - the layouts of a recipe on a cluster, from the best.
  *
- * Every combination of the keys below is a candidate. Its time is bounded from below by what one
- * block of that cut takes (recorded once for each cut, so with its true products), and estimated by
- * the schedule's formula. Candidates are taken in the order of their estimates: admitted by the
- * recipe or not, bounded by their schedule with the least that their stages take, held against
- * memory to the byte, then simulated (lockstep/planner/forecast.h).
- * Where no candidate that is left has a bound below the best, that is proven; if none could come
- * into the list, the list is. A limit may end the search before, and the result says so.
- * The list has the best of each kind: those of one kind have the same axes, ZeRO and schedule. Then
- * the best few are varied in what hides moves (prefetch, buckets, tp_overlap) and in the split of
- * layers by their times.
+ * Every combination of the keys below is a candidate. Its time is bounded from below by what a
+ * block of each kind takes in that cut (recorded once for each cut, so with its true products), and
+ * estimated by the schedule's formula. Candidates are taken in the order of their estimates:
+ * admitted by the recipe or not, bounded by their schedule with the least that their stages take,
+ * held against memory to the byte, then simulated (lockstep/planner/forecast.h). Where no candidate
+ * that is left has a bound below the best, that is proven; if none could come into the list, the
+ * list is. A limit may end the search before, and the result says so. The list has the best of each
+ * kind: those of one kind have the same axes, ZeRO and schedule. Then the best few are varied in
+ * what hides moves (prefetch, buckets, tp_overlap) and in the split of layers by their times.
  *
  * What is chosen: parallel.{pp, dp_replicate, dp_shard, cp, tp, zero, schedule, chunks, split,
  * prefetch, tp_overlap}, batch.micro, memory.recompute, memory.offload.optimizer, comm.bucket_mb;
