@@ -1,5 +1,5 @@
-/* Where a step's time went is the same by a run's traces as by its records. Both read one clock,
- * which stands still but for what the test says that a part takes. */
+/* Where a step's time went is the same by a run's traces as by its records, and all of it is in
+ * spans. Both read one clock, which stands still but for what the test says that a part takes. */
 #include "../../src/comm/thread.h"
 #include "../../src/train/trainer.h"
 #include "../support/config_words.h"
@@ -7,6 +7,7 @@
 #include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
+#include "trace_read.h"
 
 #include <lockstep/data.h>
 #include <lockstep/planner/profile.h>
@@ -22,10 +23,12 @@ enum { LOAD_US = 3000, FORWARD_US = 7000, WEIGHTS_US = 11000, WAIT_US = 2000, UP
 
 static _Thread_local int64_t clock_us; /* of the rank */
 static bool twin;                      /* the traces' clock goes faster */
+static bool between;                   /* another twin: time goes by between spans */
 
 WRAPPED(ls_now_s);
 double __wrap_ls_now_s(void)
 {
+    clock_us += between;
     return 1e6 + 1e-6 * (double)clock_us;
 }
 
@@ -106,6 +109,32 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(user, world, NULL, NULL, error);
 }
 
+/* Microseconds of a rank's steps that no span within them covers. */
+static double uncovered_us(const struct ls_config *config, int rank)
+{
+    enum { ROOM = 4000 };
+    static struct span spans[ROOM];
+    json_t *root = trace_of(config, rank);
+    size_t count = spans_of(root, spans, ROOM), steps = 0;
+    double gaps = 0;
+    for (size_t i = 0; i < count; i++) {
+        double end = spans[i].begin;
+        if (!is(spans[i].event, "cat", "step"))
+            continue;
+        for (size_t j = i + 1; j < count && spans[j].begin < spans[i].end; j++) {
+            gaps += fmax(spans[j].begin - end, 0);
+            end = fmax(end, spans[j].end);
+        }
+        gaps += fmax(spans[i].end - end, 0);
+        steps++;
+    }
+    assert_true(steps > 0);
+    json_decref(root);
+    return gaps;
+}
+
+static double uncovered_most_us;
+
 /* By the traces of a run, and by its records alone. */
 static void profiles_make(const char *directory, const char *layout, struct ls_profile *traced,
                           struct ls_profile *recorded)
@@ -121,6 +150,9 @@ static void profiles_make(const char *directory, const char *layout, struct ls_p
     if (ls_world_run((int)ls_config_ranks(&config), run_body, &config, &error) ||
         ls_profile_read(traced, config.train.out, &error))
         fail_msg("%s: %s", layout, error.text);
+    uncovered_most_us = 0;
+    for (int rank = 0; rank < ls_config_ranks(&config); rank++)
+        uncovered_most_us = fmax(uncovered_most_us, uncovered_us(&config, rank));
     snprintf(command, sizeof command, "rm -r '%s/run/trace'", directory);
     assert_int_equal(system(command), 0);
     if (ls_profile_read(recorded, config.train.out, &error))
@@ -157,6 +189,8 @@ CASE_WITH(test_traces_and_records_agree, tokens_setup, scratch_teardown)
                          ls_profile_part_name(part), (long)a, (long)b);
             waits += part >= LS_PROFILE_WAIT ? a : 0;
         }
+        if (uncovered_most_us > 1)
+            fail_msg("%s: no span has %g us of a rank's steps", layouts[i], uncovered_most_us);
         assert_int_equal(us_of(&traced.part[LS_PROFILE_DATA]), LOAD_US);
         assert_int_equal(us_of(&traced.part[LS_PROFILE_OPTIMIZER]), UPDATE_US);
         assert_true(us_of(&traced.part[LS_PROFILE_COMPUTE]) >= FORWARD_US + WEIGHTS_US);
@@ -172,6 +206,15 @@ CASE_WITH(test_another_clock_is_seen, tokens_setup, scratch_teardown)
     twin = false;
     assert_true(us_of(&traced.step) != us_of(&recorded.step));
     assert_true(us_of(&traced.part[LS_PROFILE_DATA]) != us_of(&recorded.part[LS_PROFILE_DATA]));
+}
+
+CASE_WITH(test_time_between_spans_is_seen, tokens_setup, scratch_teardown)
+{
+    static struct ls_profile traced, recorded;
+    between = true;
+    profiles_make(*state, layouts[1], &traced, &recorded);
+    between = false;
+    assert_true(uncovered_most_us > 1);
 }
 
 int main(void)
