@@ -81,7 +81,8 @@ int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
- * used. LS_ENOTSUP if the build has no MPI. */
+ * used. LS_ENOTSUP if the build has no MPI; LS_ECOMM once ls_comm_split has given up a group that
+ * MPI did not make in time. */
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
 /* Local. What a communicator over MPI of so many ranks allocates for its first sum, and keeps. */
 int64_t ls_comm_mpi_sum_bytes(int ranks);

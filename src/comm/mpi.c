@@ -610,7 +610,12 @@ int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
 {
     *out = NULL;
     pthread_mutex_lock(&engine.lock);
-    int rank = 0, status = mpi_begin(error);
+    int rank = 0;
+    int status = engine.stuck ? ls_error_set(error, LS_ECOMM,
+                                             "a group was given up while MPI made it: a "
+                                             "thread of this process is left within MPI, "
+                                             "which cannot be called again: end it")
+                              : mpi_begin(error);
     if (status == LS_OK) {
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         status = handle_new(MPI_COMM_WORLD, 0, rank, out, error);

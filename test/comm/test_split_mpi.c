@@ -1,7 +1,7 @@
 /* A process that is stopped, or dies, within MPI's own calls that make a communicator, or dies
- * while the others wait for its messages: they name it. If one lacks memory, or MPI fails there,
- * all fail together. What comes after a wait has failed is not written to its buffer, which may be
- * freed by then.
+ * while the others wait for its messages: they name it, and do not call MPI beside the thread that
+ * is left there. If one lacks memory, or MPI fails there, all fail together. What comes after a
+ * wait has failed is not written to its buffer, which may be freed by then.
  * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
 /* check: waits */
 #include "../support/extent.h"
@@ -220,6 +220,12 @@ static int rank_main(const char *mode)
     fprintf(stderr, "rank %d says: %s\n", ls_comm_rank(world), error.text);
     if (!ls_barrier(world, &error)) /* of no use after that */
         return 1;
+    if (place != BEHIND) { /* a thread is left within MPI */
+        where = IN_SPLIT, signal_number = SIGABRT;
+        if (ls_comm_mpi_new(&group, &error) != LS_ECOMM || !strstr(error.text, "left within MPI"))
+            return 1;
+        fprintf(stderr, "rank %d does not call MPI again\n", ls_comm_rank(world));
+    }
     ls_comm_free(world);
     ls_mpi_abort(EXIT_LATE);
     return 1;
@@ -242,7 +248,8 @@ CASE(test_a_process_that_is_stopped_within_mpi_is_named)
     int status = job_run(1, IN_SPLIT, SIGSTOP, 1);
     if (status != EXIT_LATE ||
         !strstr(output, " says: a group of 3 ranks is not made: timed out ") ||
-        !strstr(output, "; late is rank 1: its process ") || !strstr(output, " is stopped; "))
+        !strstr(output, "; late is rank 1: its process ") || !strstr(output, " is stopped; ") ||
+        !strstr(output, " does not call MPI again"))
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
