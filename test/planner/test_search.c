@@ -763,6 +763,20 @@ CASE(test_plans_are_in_time)
     ls_cluster_release(&cluster);
 }
 
+/* A search that is to end at its first forecast or, by a clock that each recorded rank turns, soon.
+ */
+static int search_limited(struct ls_search_options options, bool by_time, struct ls_search *search,
+                          struct ls_error *error)
+{
+    options.forecasts = by_time ? 0 : 1;
+    options.seconds = by_time ? 0.5 : 0;
+    recorded_ranks = 0;
+    turned = true;
+    int status = ls_search_run(&options, search, error);
+    turned = false;
+    return status;
+}
+
 /* A limit of the search counts once eight layouts were simulated that are not in time. Those that
  * are late by their bounds alone do not end it. */
 CASE(test_limits_and_a_time)
@@ -787,14 +801,8 @@ CASE(test_limits_and_a_time)
     assert_ok(ls_search_run(&options, &best, &error), error);
     options.goal = LS_GOAL_COST;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
-        bool by_time = i % 2;
-        options.forecasts = by_time ? 0 : 1;
-        options.seconds = by_time ? 0.5 : 0;
         options.within_s = 86400 * best.plans[0].forecast.run.days * cases[i / 2].share;
-        recorded_ranks = 0;
-        turned = true;
-        int status = ls_search_run(&options, &search, &error);
-        turned = false;
+        int status = search_limited(options, i % 2, &search, &error);
         assert_int_equal(status, cases[i / 2].says ? LS_ELAYOUT : LS_OK);
         assert_int_equal(search.simulated, cases[i / 2].simulated);
         assert_true((search.unproven > 0) == (cases[i / 2].simulated > 0));
@@ -964,24 +972,18 @@ CASE(test_limits_where_nothing_can_be_simulated)
     struct ls_cluster cluster = cluster_draw();
     struct ls_config config = recipe_draw();
     config.model.layers = 4;
+    const struct ls_search_options options = {
+        .config = &config, .cluster = &cluster, .top = 3, .pinned = memory_pinned};
     for (int i = 0; i < 4; i++) {
-        bool by_time = i % 2, found = i / 2;
-        const struct ls_search_options options = {.config = &config,
-                                                  .cluster = &cluster,
-                                                  .top = 3,
-                                                  .pinned = memory_pinned,
-                                                  .forecasts = by_time ? 0 : 1,
-                                                  .seconds = by_time ? 0.5 : 0};
+        bool found = i / 2;
         struct ls_error error = {0};
         struct ls_search search;
-        recorded_ranks = too_much = 0;
-        turned = true;
+        too_much = 0;
         most = 3;
         too_much_most = found ? 7 : INT_MAX;
-        int status = ls_search_run(&options, &search, &error);
+        int status = search_limited(options, i % 2, &search, &error);
         most = INT64_MAX;
         too_much_most = INT_MAX;
-        turned = false;
         assert_int_equal(status, found ? LS_OK : LS_ELAYOUT);
         assert_int_equal(search.simulated, found);
         assert_int_equal(too_much, found ? 7 : 8);
