@@ -351,6 +351,12 @@ int comm_mpi_agree(MPI_Comm comm, int status, struct ls_error *error)
                         ls_status_name(worst.status));
 }
 
+int comm_mpi_made(int code, struct ls_error *error)
+{
+    return code == MPI_SUCCESS ? LS_OK
+                               : ls_error_set(error, LS_ECOMM, "cannot make an MPI communicator");
+}
+
 /* Local. *comm is zeros. */
 static int handle_fill(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs,
                        struct ls_error *error)
@@ -383,12 +389,6 @@ static void handle_drop(struct mpi_comm *comm, MPI_Comm group, MPI_Comm pairs)
     free(comm);
 }
 
-static int mpi_status(int code, struct ls_error *error)
-{
-    return code == MPI_SUCCESS ? LS_OK
-                               : ls_error_set(error, LS_ECOMM, "cannot make an MPI communicator");
-}
-
 /* Collective over parent; the lock is held. Ranks of one color are ordered by key. All make their
  * communicators, or, if one lacks memory or MPI fails there, none does: whoever had one would wait
  * for that rank. */
@@ -397,10 +397,10 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
 {
     struct mpi_comm *comm = calloc(1, sizeof *comm);
     MPI_Comm group = MPI_COMM_NULL, pairs = MPI_COMM_NULL;
-    int status = mpi_status(MPI_Comm_split(parent, color, key, &group), error);
+    int status = comm_mpi_made(MPI_Comm_split(parent, color, key, &group), error);
     status = comm_mpi_agree(parent, status, error);
     if (status == LS_OK) {
-        status = mpi_status(MPI_Comm_dup(group, &pairs), error);
+        status = comm_mpi_made(MPI_Comm_dup(group, &pairs), error);
         if (status == LS_OK) {
             MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
             MPI_Comm_set_errhandler(pairs, MPI_ERRORS_RETURN);

@@ -80,6 +80,8 @@ struct mpi_comm {
 /* mpi.c. Collective over comm, while communicators are made: if a rank failed, a failure on all,
  * with a text that names it on those that did not. */
 int comm_mpi_agree(MPI_Comm comm, int status, struct ls_error *error);
+/* Local. code: of the MPI call that makes a communicator. */
+int comm_mpi_made(int code, struct ls_error *error);
 
 /* mpi_op.c. The engine's lock is held. */
 int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error);

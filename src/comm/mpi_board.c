@@ -130,42 +130,49 @@ static void board_drop(struct mpi_board *board, int rank)
     *board = (struct mpi_board){0};
 }
 
-int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)
+/* Collective. machine: of this machine's processes. */
+static int board_fill(struct mpi_board *board, MPI_Comm machine, int rank, struct ls_error *error)
 {
-    MPI_Comm machine = MPI_COMM_NULL;
-    int rank = 0, ranks = 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &board->base.count);
-    board->base.records = calloc((size_t)board->base.count, sizeof *board->base.records);
-    board->base.here = calloc((size_t)board->base.count, sizeof *board->base.here);
-    bool room = board->base.records && board->base.here;
-    bool known = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
-                                     &machine) == MPI_SUCCESS;
-    if (known)
-        MPI_Comm_size(machine, &ranks);
-    board->base.machine_ranks = ranks;
-    *shares_cores = !known || ranks > cores_of(machine);
-    if (room)
-        board->base.here[rank] = true;
-    if (room && known)
-        here_find(board, machine, ranks);
-    board->in_window = known && window_new(board, machine) && room && records_find(board);
-    int status = LS_OK;
-    if (!room || (!board->in_window && !record_alone(board, rank)))
-        status = ls_no_memory(error, "for the flight record of an MPI process");
-    struct flight_record *own = status ? NULL : board->base.records[rank];
+    struct flight_record *own;
+    here_find(board, machine, board->base.machine_ranks);
+    board->in_window = window_new(board, machine) && records_find(board);
+    int status = board->in_window || record_alone(board, rank)
+                     ? LS_OK
+                     : ls_no_memory(error, "for the flight record of an MPI process");
+    own = board->base.records[rank];
     if (own && board->in_window)
         memset(own, 0, sizeof *own);
     if (own)
         atomic_store(&own->pid, (int)getpid());
+    return comm_mpi_agree(MPI_COMM_WORLD, status, error); /* all records are valid from here on */
+}
+
+int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)
+{
+    MPI_Comm machine = MPI_COMM_NULL;
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &board->base.count);
+    board->base.records = calloc((size_t)board->base.count, sizeof *board->base.records);
+    board->base.here = calloc((size_t)board->base.count, sizeof *board->base.here);
+    int status = comm_mpi_made(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
+        error);
+    if (!status && !(board->base.records && board->base.here))
+        status = ls_no_memory(error, "for the flight records of MPI processes");
     status = comm_mpi_agree(MPI_COMM_WORLD, status, error);
-    if (known) /* all records are valid from here on */
+    if (!status) {
+        MPI_Comm_size(machine, &board->base.machine_ranks);
+        *shares_cores = board->base.machine_ranks > cores_of(machine);
+        status = board_fill(board, machine, rank, error);
+    }
+    if (machine != MPI_COMM_NULL)
         MPI_Comm_free(&machine);
     if (status) {
         board_drop(board, rank);
         return status;
     }
-    int apart = ranks < board->base.count || !board->in_window;
+    int apart = board->base.machine_ranks < board->base.count || !board->in_window;
     MPI_Allreduce(MPI_IN_PLACE, &apart, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (apart)
         machines_meet(&board->base, rank);

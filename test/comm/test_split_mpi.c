@@ -46,14 +46,23 @@ int MPI_Comm_split(MPI_Comm parent, int color, int key, MPI_Comm *group)
     return PMPI_Comm_split(parent, color, key, group);
 }
 
-static bool dup_fails;
+static bool mpi_fails;
+
+static int made_here(int code, MPI_Comm *out)
+{
+    return mpi_fails && !code ? PMPI_Comm_free(out), MPI_ERR_INTERN : code;
+}
 
 int MPI_Comm_dup(MPI_Comm from, MPI_Comm *out)
 {
     if (where == IN_DUP)
         raise(signal_number);
-    int code = PMPI_Comm_dup(from, out);
-    return dup_fails && !code ? PMPI_Comm_free(out), MPI_ERR_INTERN : code;
+    return made_here(PMPI_Comm_dup(from, out), out);
+}
+
+int MPI_Comm_split_type(MPI_Comm from, int type, int key, MPI_Info info, MPI_Comm *out)
+{
+    return made_here(PMPI_Comm_split_type(from, type, key, info, out), out);
 }
 #endif
 
@@ -105,20 +114,20 @@ static struct ls_comm *make_without(int (*make)(struct ls_comm **out, struct ls_
 }
 
 /* MPI fails on rank 1 alone. */
-static int fail_in_mpi(bool here)
+static int fail_in_mpi(int (*make)(struct ls_comm **out, struct ls_error *error), bool here)
 {
-    struct ls_comm *made = NULL;
+    struct ls_comm *comm = NULL;
     struct ls_error error = {0};
 #ifdef LS_WITH_MPI
-    dup_fails = here;
+    mpi_fails = here;
 #endif
-    int status = group_make(&made, &error), more = 0;
+    int status = make(&comm, &error), more = 0;
 #ifdef LS_WITH_MPI
-    dup_fails = false;
+    mpi_fails = false;
 #endif
     statuses_meet(status, LS_ECOMM, &more, error.text);
-    ls_comm_free(made);
-    return made ? LS_EINVAL : LS_OK;
+    ls_comm_free(comm);
+    return comm ? LS_EINVAL : LS_OK;
 }
 
 static int memory_main(void)
@@ -126,14 +135,17 @@ static int memory_main(void)
     const double long_s = 60;
     struct ls_error error = {0};
     const bool lacks = ls_mpi_launched_rank() == 1;
+    int status = fail_in_mpi(ls_comm_mpi_new, lacks);
+    if (status)
+        return 1;
     whole = make_without(ls_comm_mpi_new, lacks);
     ls_comm_set_timeout(whole, long_s);
     /* The ranks' order turned, with rank 1 of the world last. */
     struct ls_comm *world = whole;
     int key = (ls_comm_rank(world) + 1) % RANKS;
-    int status = ls_comm_split(world, 0, key, &whole, &error);
+    status = ls_comm_split(world, 0, key, &whole, &error);
     struct ls_comm *group = status ? NULL : make_without(group_make, lacks);
-    status = status ? status : fail_in_mpi(lacks);
+    status = status ? status : fail_in_mpi(group_make, lacks);
     status = status ? status : ls_barrier(group, &error);
     ls_comm_free(group);
     ls_comm_free(whole);
