@@ -244,7 +244,7 @@ $(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s l
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # This one is killed before calls, or has them fail.
 $(BUILD)/test/train/test_async_saves: private LDFLAGS_BASE += $(call wrap,ls_device_memory ls_fd_read ls_file_maps_keep mmap open write fsync mkdir rename renameat2 unlinkat rmdir ls_trainer_step ls_saving_done run_save_end)
-$(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,ls_atomic_file_map ls_device_memory ls_saving_begin open write fsync mkdir rename renameat2 unlinkat rmdir)
+$(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,ls_atomic_file_map ls_device_memory ls_directory_remove ls_saving_begin open write fsync mkdir rename renameat2 unlinkat rmdir)
 # These are broken twins of a recovery, and of the order in which a checkpoint is made durable.
 $(BUILD)/test/train/test_workers_snapshots: private LDFLAGS_BASE += $(call wrap,open write fsync mkdir rename renameat2 unlinkat rmdir ls_run_open \
 	ls_run_step ls_comm_on_machine ls_comm_first_on_machine ls_saving_begin_among ls_checkpoint_writer_replicate \

@@ -480,9 +480,13 @@ static int resume_without(struct taking *t, const struct ls_log *log,
     if (status || *checkpoint)
         return status;
     /* The weights are those of the snapshot: the next start begins anew. */
-    if (ls_comm_first_on_machine(ls_state_world(state)))
-        ls_directory_remove(snapshots);
-    status = ls_comm_agree(ls_state_world(state), LS_OK, error);
+    bool stays = ls_comm_first_on_machine(ls_state_world(state)) && !ls_directory_remove(snapshots);
+    if (stays)
+        status = ls_error_set(error, LS_EIO,
+                              "%.300s: cannot remove this folder, whose snapshot is not what was "
+                              "hashed: remove it, and train.resume=auto begins anew (%.600s)",
+                              snapshots, why.text);
+    status = ls_comm_agree(ls_state_world(state), status, error);
     if (status)
         return status;
     ls_error_set(error, LS_ENUMERIC,

@@ -42,6 +42,14 @@ int __wrap_ls_saving_begin(struct ls_saving **out, struct ls_state *state, const
                                   error);
 }
 
+static bool stays; /* no folder can be removed */
+
+WRAPPED(ls_directory_remove);
+bool __wrap_ls_directory_remove(const char *path)
+{
+    return !stays && __real_ls_directory_remove(path);
+}
+
 WRAPPED(write);
 ssize_t __wrap_write(int file, const void *data, size_t bytes)
 {
@@ -604,6 +612,12 @@ CASE(test_not_what_was_hashed)
         char line[PATH_MAX + 64];
         snprintf(line, sizeof line, "rm -r '%s'/run/checkpoints", directory);
         assert_int_equal(system(line), 0);
+        stays = true;
+        assert_int_equal(run_once(&job, 1, "", &error), LS_EIO);
+        stays = false;
+        snprintf(line, sizeof line, "%s: cannot remove this folder", snapshots());
+        assert_non_null(strstr(error.text, line));
+        assert_int_equal(newest_in(snapshots()), 3);
         assert_int_equal(run_once(&job, 1, "", &error), LS_ENUMERIC);
         assert_non_null(strstr(error.text, "There is no checkpoint on the disk"));
         assert_string_equal(snapshots(), "");
