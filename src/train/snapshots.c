@@ -387,11 +387,17 @@ void snapshots_outdated(struct snapshots *snapshots)
         ls_directory_remove(snapshots->folder);
 }
 
-int snapshots_void(struct snapshots *snapshots, struct ls_comm *world)
+void snapshots_void(struct snapshots *snapshots, struct ls_comm *world)
 {
-    if (snapshots->first)
-        ls_directory_remove(snapshots->folder);
-    return ls_comm_agree(world, LS_OK, NULL);
+    struct ls_error why = {0};
+    int status = LS_OK;
+    if (snapshots->first && !ls_directory_remove(snapshots->folder))
+        status = ls_error_set(&why, LS_EIO,
+                              "%.800s: cannot remove this folder, whose snapshots may be damaged, "
+                              "too: remove it before the run goes on",
+                              snapshots->folder);
+    if (ls_comm_agree(world, status, &why) == LS_EIO)
+        ls_log(snapshots->log, LS_LOG_WARNING, "%s", why.text);
 }
 
 void snapshots_close(struct snapshots *snapshots, bool stay)

@@ -71,8 +71,9 @@ void snapshots_held_up(struct snapshots *snapshots, int64_t due);
 /* Local. A checkpoint of train.out is complete: if no snapshots are taken, that which the run went
  * on from is removed. */
 void snapshots_outdated(struct snapshots *snapshots);
-/* Collective. The state is damaged, so snapshots may be: they are removed on all machines. */
-int snapshots_void(struct snapshots *snapshots, struct ls_comm *world);
+/* Collective. The state is damaged, so snapshots may be: they are removed on all machines. A
+ * warning names a folder that cannot be. */
+void snapshots_void(struct snapshots *snapshots, struct ls_comm *world);
 /* Local. stay: the run will go on from them. */
 void snapshots_close(struct snapshots *snapshots, bool stay);
 

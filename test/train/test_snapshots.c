@@ -662,6 +662,28 @@ CASE(test_imported_weights_take_its_place)
         assert_string_equal(job.hash[step], whole.hash[step]);
 }
 
+/* The state is damaged, and snapshots may be: who goes on from one that stays is warned. */
+CASE(test_what_may_be_damaged_and_stays)
+{
+    for (int i = 0; i < 2; i++) {
+        struct said said = {0};
+        const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = say, .user = &said};
+        struct snapshots s = {.log = &log, .first = true};
+        struct ls_comm *world;
+        struct ls_error error = {0};
+        start_over();
+        snprintf(s.folder, sizeof s.folder, "%s/lockstep", path_in("memory"));
+        shell_in("mkdir -p memory/lockstep");
+        assert_ok(ls_comm_self_new(&world, &error), error);
+        stays = i > 0;
+        snapshots_void(&s, world);
+        stays = false;
+        ls_comm_free(world);
+        assert_int_equal(*snapshots() != 0, i > 0);
+        assert_int_equal(strstr(said.warnings, s.folder) != NULL, i > 0);
+    }
+}
+
 /* snapshot.every=auto: the first one after the first step, which is measured; then as Daly says, or
  * as often as two steps of a thousand pay for. */
 CASE(test_as_often_as_it_pays)
