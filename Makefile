@@ -287,7 +287,7 @@ $(BUILD)/test/train/test_members: private LDFLAGS_BASE += $(call wrap,members_ne
 $(BUILD)/test/train/test_server_reference: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_arrivals_worker \
 	ls_copy ls_compensate workers_place)
 # In this one it is seen that who takes part is on the disk.
-$(BUILD)/test/train/test_workers_files: private LDFLAGS_BASE += $(call wrap,fdatasync)
+$(BUILD)/test/train/test_workers_files: private LDFLAGS_BASE += $(call wrap,fdatasync ls_checkpoint_steps)
 # In this one a worker is late; it gets parameters too early, or takes a batch twice.
 $(BUILD)/test/train/test_server_clock: private LDFLAGS_BASE += $(call wrap,server_gradient server_masters ls_arrival_log_add fdatasync)
 # In this one a rank is killed before, in and behind a meeting, and a worker that is lost adds its delta.

@@ -189,6 +189,8 @@ static int older_remove(struct ls_trainer *t, struct ls_error *error)
     struct ls_error why = {0};
     int status =
         steps_find(t, t->config.train.out, w->owner * ls_comm_size(t->world), &found, &why);
+    if (status && status != LS_ECOMM && ls_comm_rank(t->whole) == 0)
+        ls_log(t->log, LS_LOG_WARNING, "older checkpoints of the workers stay: %s", why.text);
     bool removes = !status && ls_comm_rank(t->world) == 0 && found.count > 0;
     for (int k = 0; k < w->held && removes; k++) {
         struct ls_state *unit = &t->units[k];

@@ -434,6 +434,28 @@ CASE(test_folders_of_workers_that_cannot_be_made)
     }
 }
 
+static bool unlisted; /* checkpoints of the run */
+
+WRAPPED(ls_checkpoint_steps);
+int __wrap_ls_checkpoint_steps(const char *run, int64_t **steps, int64_t *count,
+                               struct ls_error *error)
+{
+    int status = __real_ls_checkpoint_steps(run, steps, count, error);
+    return unlisted ? ls_error_set(error, LS_EIO, "%s: cannot list", run) : status;
+}
+
+/* It ends no run, which says what stays. */
+CASE(test_a_folder_that_cannot_be_listed)
+{
+    struct workers_run run = {.config = workers_config(*state, "parallel.workers=2"), .save = true};
+    shell("rm -rf run");
+    unlisted = true;
+    int status = workers_run(&run);
+    unlisted = false;
+    if (status || !strstr(run.said, "older checkpoints of the workers stay: "))
+        fail_msg("status %d: %s%s", status, run.error.text, run.said);
+}
+
 static int group_setup(void **state)
 {
     if (tokens_setup(state))
