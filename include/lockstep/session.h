@@ -27,7 +27,8 @@
  * the order. Otherwise (LS_ECOMM, or memory that one rank did not get) the ranks end, and each
  * order to them, "close" too, fails with that error until something is opened. If one of them does
  * not return (LS_CAUSE_GIVEN_UP) its thread goes on: arrays of that order stay borrowed for ever,
- * the session takes no further order, and ls_session_free gives back none of its memory.
+ * the session takes no further order, and ls_session_free gives back none of its memory. One that
+ * "verify", "diff" or "audit" gave up uses nothing of the session, which takes the next order.
  *
  * Verbs, with their options; arrays in brackets. `?` marks what may be left out.
  *
