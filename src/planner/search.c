@@ -695,8 +695,9 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
             "no layout was found before the search reached its limit, with %s left: "
             "%ld cannot be simulated, the last as %s",
             ls_counted(search->unproven, "layout").text, (long)s->beyond_count, s->beyond.text);
-    if (s->beyond_count > 0 && none)
-        return ls_error_set(error, LS_ELAYOUT, "no layout can be simulated: %s", s->beyond.text);
+    if (s->beyond_count > 0) /* these fit */
+        return ls_error_set(error, LS_ELAYOUT, "no layout %scan be simulated: %s",
+                            none ? "" : "that fits ", s->beyond.text);
     int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
     if (none && !status)
         return admits_none(s, accelerators, error);

@@ -961,6 +961,14 @@ CASE(test_what_cannot_be_simulated)
     assert_int_equal(some.simulated + some.refused, none.refused);
     ls_search_release(&some);
     ls_search_release(&none);
+    cluster.host_memory_bytes = 0; /* there are others then, that do not fit */
+    most = 3;
+    const struct ls_search_options larger = {.config = &config, .cluster = &cluster};
+    assert_int_equal(ls_search_run(&larger, &none, &error), LS_ELAYOUT);
+    most = INT64_MAX;
+    assert_true(none.too_large > 0);
+    assert_text_contains(error.text, "no layout that fits can be simulated: a rank does too much");
+    ls_search_release(&none);
     ls_cluster_release(&cluster);
 }
 
