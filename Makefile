@@ -237,7 +237,8 @@ $(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls
 $(BUILD)/test/cmd/test_plan_time: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_search_run)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
 $(BUILD)/test/cmd/test_second_copy: private LDFLAGS_BASE += $(call wrap,ls_place_open)
-$(BUILD)/test/launch/test_launch_known: private LDFLAGS_BASE += $(call wrap,fork memfd_create getifaddrs freeifaddrs process_sweep)
+$(BUILD)/test/launch/test_launch_known: private LDFLAGS_BASE += $(call wrap,fork memfd_create getifaddrs freeifaddrs process_sweep \
+	ls_record_works)
 $(BUILD)/test/launch/test_run_status: private LDFLAGS_BASE += $(call wrap,ls_jsonl_each)
 $(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_trainer_step)
 # This one moves a run's folder under it.

@@ -1,6 +1,7 @@
 /* The layout for the hosts that are left: the planner's best for ranks that it knows little of. */
 #include "launch/launch_private.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/device.h>
 #include <lockstep/planner/search.h>
 
@@ -71,16 +72,27 @@ static bool pinned(const struct ls_config *config, const char *key)
     return strcmp(key, "parallel.threads") != 0 && ls_search_given(config, key);
 }
 
-static int search(const struct ls_config *start, const struct ls_cluster *cluster,
-                  struct ls_config *best, struct ls_error *error)
+/* A layout that has too many operations to be simulated runs as well as others. */
+static int search(const struct ls_launch *launch, const struct ls_config *start,
+                  const struct ls_cluster *cluster, struct ls_config *best, struct ls_error *error)
 {
     struct ls_search found = {0};
+    struct ls_search_plan plan = {.keys = ""};
     const struct ls_search_options options = {
         .config = start, .cluster = cluster, .top = 1, .seconds = SEARCH_S, .pinned = pinned};
     int status = ls_search_run(&options, &found, error);
+    if (!status)
+        plan = found.plans[0];
+    if (status == LS_ELAYOUT && *found.unsimulated) {
+        int64_t ranks = cluster->hosts * cluster->accelerators;
+        ls_log(launch->log, LS_LOG_WARNING, "the layout for %s is the first by its estimate: %s",
+               ls_counted(ranks, "rank").text, error->text);
+        memcpy(plan.keys, found.unsimulated, sizeof plan.keys);
+        status = LS_OK;
+    }
     *best = *start;
     if (!status)
-        status = ls_search_apply(&found.plans[0], best, error);
+        status = ls_search_apply(&plan, best, error);
     ls_search_release(&found);
     return status;
 }
@@ -105,7 +117,7 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
         struct ls_error why = {0};
         status = cluster_make(hosts, n, peak_flops > 0 ? peak_flops : 1e11, &cluster, &why);
         if (!status)
-            status = search(&start, &cluster, &best, &why);
+            status = search(launch, &start, &cluster, &best, &why);
         ls_cluster_release(&cluster);
         if (*launch->asked)
             status = ls_error_set(&why, LS_ESTOPPED, "asked to end while a layout was searched");

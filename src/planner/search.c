@@ -112,6 +112,20 @@ static int in_time(struct searching *s, const struct ls_forecast_ask *ask,
     return status;
 }
 
+/* As one writes the searched layout on a command line. */
+static void keys_write(const struct ls_config *config, char keys[LS_CONFIG_TEXT_BYTES])
+{
+    const struct ls_config_key *bucket = ls_config_key_of("comm.bucket_mb");
+    char value[4 * LS_CONFIG_TEXT_BYTES];
+    ls_config_layout_text(config, NULL, keys, LS_CONFIG_TEXT_BYTES);
+    ls_config_value(config, bucket, value, sizeof value);
+    if (!strcmp(value, bucket->initial))
+        return;
+    if (!strcmp(keys, "one rank"))
+        keys[0] = '\0';
+    ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "%s=%.20s", bucket->name, value);
+}
+
 /* config and layout are the candidate's. */
 static int layout_evaluate(struct searching *s, enum judgement *judgement,
                            struct ls_forecast *forecast, struct ls_error *error)
@@ -133,10 +147,11 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
     case LS_ESTOPPED:
         *judgement = UNFINISHED;
         return LS_OK;
-    case LS_ENOTSUP: /* of this layout; others may do less */
+    case LS_ENOTSUP: /* of this layout, which fits; others may do less */
         *judgement = REFUSED;
         s->beyond = problem;
-        s->beyond_count++;
+        if (s->beyond_count++ == 0)
+            keys_write(&s->config, s->search->unsimulated);
         return LS_OK;
     default:
         return ls_error_copy(error, status, &problem);
@@ -174,20 +189,6 @@ static int listed(const struct ls_search *search, int64_t kind, const struct ls_
             return i;
     }
     return -1;
-}
-
-/* As one writes the searched layout on a command line. */
-static void keys_write(const struct ls_config *config, char keys[LS_CONFIG_TEXT_BYTES])
-{
-    const struct ls_config_key *bucket = ls_config_key_of("comm.bucket_mb");
-    char value[4 * LS_CONFIG_TEXT_BYTES];
-    ls_config_layout_text(config, NULL, keys, LS_CONFIG_TEXT_BYTES);
-    ls_config_value(config, bucket, value, sizeof value);
-    if (!strcmp(value, bucket->initial))
-        return;
-    if (!strcmp(keys, "one rank"))
-        keys[0] = '\0';
-    ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "%s=%.20s", bucket->name, value);
 }
 
 /* Into the list, in order, in place of one of its kind that is not better; what falls out at the

@@ -6,6 +6,8 @@
 #include "../support/wrapped.h"
 #include "launch/launch_private.h"
 
+#include <lockstep/train/recorded.h>
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -394,6 +396,27 @@ CASE_WITH(test_what_a_job_prints_last, slow_setup, slow_teardown)
 
 /* ---- the layout ------------------------------------------------------------------------------ */
 
+static bool beyond; /* no step of four blocks can be simulated on two ranks */
+
+WRAPPED(ls_record_works);
+int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layout *layout,
+                           int64_t rank, struct ls_recording *recording, int64_t *second_at,
+                           struct ls_error *error)
+{
+    if (beyond && layout->ranks * layout->model.layers >= 8)
+        return ls_error_set(error, LS_ENOTSUP, "a rank does too much");
+    return __real_ls_record_works(config, layout, rank, recording, second_at, error);
+}
+
+static char said[LS_CONFIG_TEXT_BYTES]; /* the newest warning */
+
+static void said_keep(void *user, enum ls_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
 /* With parallel.auto, for two ranks of which so many slots are left. */
 static int layout_of_two(const char *words, int slots, int asked, char *keys, int64_t *ranks,
                          struct ls_error *error)
@@ -403,7 +426,8 @@ static int layout_of_two(const char *words, int slots, int asked, char *keys, in
     const struct launch_watch watch = {0};
     const struct ls_config config = config_of_words(
         "model.preset=gpt2-tiny model.vocab=50 batch.global=8 parallel.auto=true %s", words);
-    const struct ls_launch launch = {.config = &config, .asked = &asked};
+    const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = said_keep};
+    const struct ls_launch launch = {.config = &config, .log = &log, .asked = &asked};
     return launch_layout_choose(&launch, &hosts, &watch, 2, keys, ranks, error);
 }
 
@@ -444,6 +468,24 @@ CASE(test_keys_that_the_planner_leaves)
             fail_msg("%s on %d: %d, %ld ranks, %s%s", cases[i].words, cases[i].slots, status,
                      (long)ranks, keys, error.text);
     }
+}
+
+/* Of layouts that cannot be simulated one is taken, before fewer ranks are. */
+CASE(test_layouts_that_cannot_be_simulated)
+{
+    char keys[LS_CONFIG_TEXT_BYTES];
+    struct ls_error error = {0};
+    int64_t ranks = 0;
+    beyond = true;
+    int status = layout_of_two("model.layers=4", 2, 0, keys, &ranks, &error);
+    beyond = false;
+    assert_ok(status, error);
+    assert_int_equal(ranks, 2);
+    const struct ls_config taken = config_of_words(
+        "model.preset=gpt2-tiny model.vocab=50 batch.global=8 model.layers=4 %s", keys);
+    assert_int_equal(ls_config_ranks(&taken), 2);
+    assert_text_contains(said, "the layout for 2 ranks is the first by its estimate");
+    assert_text_contains(said, "a rank does too much");
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -69,6 +69,9 @@ struct ls_search {
     double least_bytes, capacity_bytes;
     int64_t least_accelerators; /* a multiple of those asked for on which one would fit; 0: none */
     double least_s;             /* where no layout is in time: what the training takes at least */
+    /* Keys of the first layout that fits and cannot be simulated, by estimates; "": there was none.
+     */
+    char unsimulated[LS_CONFIG_TEXT_BYTES];
 };
 
 /* LS_OK if at least one layout fits and is in time; LS_ELAYOUT if none does, with the least that is
