@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { NONE, SELECTIVE, FULL, RECOMPUTES };
-enum { MICROS = 5, CUTS_MAX = 4096 };
+enum { MICROS = 5 };
 
 static const char *const recomputes[RECOMPUTES] = {"none", "selective", "full"};
 
@@ -77,9 +77,10 @@ struct kinds {
 struct cuts {
     const struct ls_search_options *options;
     struct cut *list;
-    int64_t count;
+    int64_t count, room;
     int64_t accelerators; /* of the whole layout */
     struct kinds kinds;
+    bool full; /* no memory */
 };
 
 /* Of a micro-batch: seconds without sums of gradients (BARE), of passes, of products in the forward
@@ -177,17 +178,22 @@ static bool blocks_sample(struct cuts *cuts, const struct cut *cut, struct block
     return good;
 }
 
+/* Valid until the next; NULL: no memory. */
 static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
 {
     struct cut *cut = NULL;
-    for (int64_t i = 0; i < cuts->count && !cut; i++) {
+    for (int64_t i = cuts->count - 1; i >= 0 && !cut; i--) {
         struct cut *known = &cuts->list[i];
         if (known->tp == c->tp && known->cp == c->cp && known->micro == c->micro &&
             known->threads == c->threads && known->recompute == c->recompute)
             cut = known;
     }
-    if (cut || cuts->count == CUTS_MAX)
+    if (cut)
         return cut;
+    if (!ls_list_grow(&cuts->list, cuts->count, &cuts->room, sizeof *cuts->list)) {
+        cuts->full = true;
+        return NULL;
+    }
     cut = &cuts->list[cuts->count++];
     *cut = (struct cut){.tp = c->tp,
                         .cp = c->cp,
@@ -681,11 +687,8 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
 {
     struct making making = {.options = options,
                             .candidates = candidates,
-                            .cuts = {.options = options,
-                                     .list = calloc(CUTS_MAX, sizeof(struct cut)),
-                                     .accelerators = accelerators}};
-    making.full =
-        !making.cuts.list || !model_read(options->config, &making.all, &making.cuts.kinds);
+                            .cuts = {.options = options, .accelerators = accelerators}};
+    making.full = !model_read(options->config, &making.all, &making.cuts.kinds);
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
                                   : (struct values){.list = {0}, .count = 1};
@@ -694,5 +697,5 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
         if (accelerators % ls_max(threads.list[i], 1) == 0)
             add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);
     free(making.cuts.list);
-    return making.full ? ls_no_memory(error, "for a search") : LS_OK;
+    return making.full || making.cuts.full ? ls_no_memory(error, "for a search") : LS_OK;
 }

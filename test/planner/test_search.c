@@ -381,6 +381,7 @@ double __wrap_ls_now_s(void)
 }
 
 static int64_t most = INT64_MAX;    /* layers times stages of a layout that can be simulated */
+static int64_t threads_least;       /* of a rank that can be */
 static int too_much;                /* so often there were more, */
 static int too_much_most = INT_MAX; /* and so often are there at most */
 
@@ -390,6 +391,8 @@ int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layou
                            struct ls_error *error)
 {
     recorded_ranks++;
+    if (config->parallel.threads < threads_least)
+        return ls_error_set(error, LS_ENOTSUP, "it has too few threads");
     if (layout->model.layers * layout->size[LS_AXIS_PP] > most && too_much < too_much_most) {
         too_much++;
         return ls_error_set(error, LS_ENOTSUP, "a rank does too much");
@@ -456,6 +459,48 @@ CASE(test_a_search_ends_after_so_many_forecasts)
         ls_search_release(&search);
     }
     assert_true(early > 0);
+    ls_cluster_release(&cluster);
+}
+
+static bool stage_pinned(const struct ls_config *config, const char *key)
+{
+    return !strcmp(key, "parallel.pp");
+}
+
+/* On a host with very many cores there are thousands of cuts: each number of threads, tp,
+ * micro-batch and recomputation. The last ones are looked at too, which alone can be simulated. */
+CASE(test_every_cut_is_looked_at)
+{
+    static const char text[] =
+        "name: cores\nhosts: 1\naccelerators: 5040\naccelerator: {name: core, is_core: 1, peak: "
+        "{bf16: 1 GFLOP/s}, memory: 1 GiB, bandwidth: 1 GB/s}\nlinks:\n"
+        "  - {name: near, joins: 5040, latency: 1 us, bandwidth: 1 GB/s}\n";
+    struct ls_cluster cluster;
+    struct ls_config config;
+    struct ls_error error = {0};
+    struct ls_search search;
+    ls_config_defaults(&config);
+    set(&config, "model.vocab=257");
+    set(&config, "model.layers=2");
+    set(&config, "model.channels=576");
+    set(&config, "model.heads=72");
+    set(&config, "data.sequence=256");
+    set(&config, "model.context=256");
+    set(&config, "batch.global=80640");
+    set(&config, "numerics.mode=fast");
+    assert_ok(ls_config_resolve(&config, 257, &error), error);
+    assert_ok(ls_cluster_read_text("cores", text, strlen(text), &cluster, &error), error);
+    const struct ls_search_options options = {
+        .config = &config, .cluster = &cluster, .forecasts = 1, .pinned = stage_pinned};
+    recorded_ranks = 0;
+    threads_least = 5040;
+    int status = ls_search_run(&options, &search, &error);
+    threads_least = 0;
+    printf("%g samples, and layouts of one rank\n", recorded_ranks);
+    assert_ok(status, error);
+    assert_int_equal(search.plans[0].forecast.accelerators, 5040);
+    assert_true(recorded_ranks > 4096);
+    ls_search_release(&search);
     ls_cluster_release(&cluster);
 }
 
