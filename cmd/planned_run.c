@@ -35,6 +35,11 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
                                               .pinned = ls_search_given};
     if (!status)
         status = ls_search_run(&options, &search, error);
+    if (status == LS_ELAYOUT && search.unproven > 0)
+        ls_string_add(error->text, sizeof error->text, ". ",
+                      "parallel.auto searches for %d s: to search longer, write the layout first: "
+                      "lockstep plan --seconds %d --apply FILE",
+                      SECONDS, 10 * SECONDS);
     if (!status)
         status = ls_search_apply(&search.plans[0], config, error);
     if (!status && tells)

@@ -2,7 +2,9 @@
  * however many numbers of tiles there are. Here a search takes all the time that it may, by a clock
  * that leaps. */
 #include "../../cmd/cmd.h"
+#include "../../cmd/planned_run.h"
 
+#include "../support/config_words.h"
 #include "../support/suite.h"
 #include "../support/wrapped.h"
 
@@ -12,6 +14,7 @@ enum { SECONDS = 1000, SEARCHES = 10 /* without tiles, and with 2, 4, 8 ... 512 
 
 static double taken_s;
 static int searches;
+static int64_t left; /* layouts at the end of the time */
 
 WRAPPED(ls_now_s);
 double __wrap_ls_now_s(void)
@@ -23,7 +26,7 @@ WRAPPED(ls_search_run);
 int __wrap_ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                          struct ls_error *error)
 {
-    *search = (struct ls_search){0};
+    *search = (struct ls_search){.unproven = left};
     assert_true(options->seconds > 0);
     taken_s += options->seconds;
     searches++;
@@ -49,6 +52,22 @@ CASE(test_tiles_share_the_time)
     assert_int_equal(code, ls_exit_code(LS_ELAYOUT));
     assert_int_equal(searches, SEARCHES);
     assert_in_range(taken_s, SECONDS, SECONDS + SECONDS / 4);
+}
+
+/* A run that plans itself and finds nothing in its time says how to give it more. */
+CASE(test_a_run_advises_more_time)
+{
+    for (left = 0; left < 2; left++) {
+        struct ls_config config =
+            config_of_words("model.preset=gpt2-tiny model.vocab=50 parallel.auto=true "
+                            "train.plan=clusters/h100-2048.yaml");
+        struct ls_error error = {0};
+        assert_int_equal(planned_auto(&config, false, &error), LS_ELAYOUT);
+        assert_text_contains(error.text, "no layout fits");
+        assert_int_equal(strstr(error.text, "lockstep plan --seconds 80 --apply FILE") != NULL,
+                         left);
+    }
+    left = 0;
 }
 
 SUITE_MAIN(NULL, NULL)
