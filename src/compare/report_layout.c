@@ -247,17 +247,13 @@ static void memory_bars(struct report *report, const struct ls_memory_plan *plan
 static void memory_table(struct report *report, const struct ls_memory_plan *plans, int64_t count)
 {
     static const struct ls_html_column columns[] = {
-        {"Pipeline rank", LS_HTML_NUMBER},
-        {"In all", LS_HTML_NUMBER}, /* in sight in narrow windows */
-        {"Parameters", LS_HTML_NUMBER},
-        {"Gradients", LS_HTML_NUMBER},
-        {"Optimizer", LS_HTML_NUMBER},
-        {"Activations", LS_HTML_NUMBER},
-        {"Workspace", LS_HTML_NUMBER},
-        {"Communication", LS_HTML_NUMBER},
+        {"Pipeline rank", LS_HTML_NUMBER},     {"In all", LS_HTML_NUMBER},
+        {"Parameters", LS_HTML_NUMBER},        {"Gradients", LS_HTML_NUMBER},
+        {"Optimizer", LS_HTML_NUMBER},         {"Activations", LS_HTML_NUMBER},
+        {"Workspace", LS_HTML_NUMBER},         {"Communication", LS_HTML_NUMBER},
         {"Live micro-batches", LS_HTML_NUMBER}};
     struct ls_html_table table;
-    ls_html_table_begin(&table, report->file, "What one rank keeps", columns, 9);
+    ls_html_stack_begin(&table, report->file, "What one rank keeps", columns, 9);
     for (int64_t i = 0; i < count; i++) {
         ls_html_cell(&table, "%ld", (long)i);
         ls_html_cell(&table, "%s", ls_bytes((double)plans[i].total).text);

@@ -20,17 +20,14 @@ int report_columns(const struct report *report, struct ls_html_column first, con
     return count;
 }
 
-/* A table that scrolls where it is long. False: the list is empty, and the note says so. */
-static bool list_begin(struct ls_html_table *table, struct report *report,
-                       const struct report_list *list, const char *note, const char *caption,
-                       const struct ls_html_column *columns, int count)
+/* What a table scrolls in where it is long. False: the list is empty, and the note says so. */
+static bool list_begin(struct report *report, const struct report_list *list, const char *note)
 {
     if (list->count == 0) {
         ls_html_print(report->file, "p", "note", "%s", note);
         return false;
     }
     fputs("<div class=\"tall\">\n", report->file);
-    ls_html_table_begin(table, report->file, caption, columns, count);
     return true;
 }
 
@@ -65,10 +62,10 @@ int report_evaluations(struct report *report, const struct report_run *run)
         {"Perplexity", LS_HTML_NUMBER}, {"Bits a byte", LS_HTML_NUMBER},
         {"Sequences", LS_HTML_NUMBER},  {"Took", LS_HTML_NUMBER}};
     struct ls_html_table table;
-    if (!list_begin(&table, report, &run->evals,
-                    "None recorded (eval.every says how often, data.valid on what).",
-                    "Losses on the validation data", columns, 6))
+    if (!list_begin(report, &run->evals,
+                    "None recorded (eval.every says how often, data.valid on what)."))
         return LS_OK;
+    ls_html_stack_begin(&table, report->file, "Losses on the validation data", columns, 6);
     for (int64_t i = 0; i < run->evals.count; i++) {
         const struct report_eval *eval = report_eval(run, i);
         ls_html_cell(&table, "%s", report_count((double)eval->step).text);
@@ -90,9 +87,9 @@ int report_checkpoints(struct report *report, const struct report_run *run)
                                                     {"Hash of the state", LS_HTML_WORD},
                                                     {"Made by", LS_HTML_TEXT}};
     struct ls_html_table table;
-    if (!list_begin(&table, report, &run->checkpoints, "The directory holds no whole checkpoint.",
-                    "Whole checkpoints, newest first", columns, 4))
+    if (!list_begin(report, &run->checkpoints, "The directory holds no whole checkpoint."))
         return LS_OK;
+    ls_html_stack_begin(&table, report->file, "Whole checkpoints, newest first", columns, 4);
     for (int64_t i = 0; i < run->checkpoints.count; i++) {
         const struct report_checkpoint *checkpoint = report_checkpoint(run, i);
         ls_html_cell(&table, "%s", checkpoint->name);
@@ -143,10 +140,11 @@ int report_events(struct report *report, const struct report_run *run)
     static const struct ls_html_column columns[] = {
         {"After step", LS_HTML_NUMBER}, {"What", LS_HTML_TEXT}, {"Time (UTC)", LS_HTML_WORD}};
     struct ls_html_table table;
-    if (!list_begin(&table, report, &run->events, "None recorded.",
-                    "Starts, saves, signals, failures, skipped steps, warnings, hashes", columns,
-                    3))
+    if (!list_begin(report, &run->events, "None recorded."))
         return LS_OK;
+    ls_html_table_begin(&table, report->file,
+                        "Starts, saves, signals, failures, skipped steps, warnings, hashes",
+                        columns, 3);
     for (int64_t i = 0; i < run->events.count; i++) {
         const struct report_event *event = report_event(run, i);
         struct report_text time = report_time(event->time);

@@ -88,7 +88,16 @@ static const char style[] =
     ".card{flex-basis:8rem}table{font-size:.8rem}th,td{padding-right:.55rem}"
     "thead th{font-size:.76rem}td:not([class]),tbody th:not([class]){min-width:5.5rem}"
     "td:not([class]){overflow-wrap:anywhere}"
-    ".tall td:not([class]):not(:last-child){min-width:8rem}}\n"
+    ".tall td:not([class]):not(:last-child){min-width:8rem}"
+    ".stack,.stack tbody,.stack caption{display:block}.stack thead{display:none}"
+    ".stack tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(5rem,1fr));"
+    "gap:.3rem .55rem;padding:.45rem 0;border-bottom:1px solid var(--rule)}"
+    ".stack tr:last-child{border-bottom:0}"
+    ".stack tr>*{border:0;padding:0;text-align:left;white-space:normal;overflow-wrap:anywhere}"
+    ".stack th{font-weight:600}.stack th:not(.n){grid-column:span 2;min-width:0}"
+    ".stack td:not(.n){grid-column:1/-1;min-width:0}"
+    ".stack tr>*::before{display:block;color:var(--soft);font-size:.72rem;font-weight:400;"
+    "line-height:1.3}}\n"
     "@media print{body{background:none}section{break-inside:avoid;border:0;padding:0}"
     ".tall .scroll{max-height:none;overflow:visible}nav{display:none}}\n";
 
@@ -103,6 +112,10 @@ void ls_html_begin(FILE *file, const char *title)
     fprintf(file, "</title>\n<style>\n%s", style);
     for (int i = 0; i < LS_HTML_PARTS; i++)
         fprintf(file, ".ls-part%d{fill:var(--p%d);background:var(--p%d)}\n", i, i, i);
+    fputs("@media (max-width:46rem){", file);
+    for (int i = 1; i <= LS_HTML_STACK_MAX; i++)
+        fprintf(file, ".stack tr>:nth-child(%d)::before{content:var(--c%d)}%s", i, i,
+                i < LS_HTML_STACK_MAX ? "\n" : "}\n");
     fputs("</style>\n</head>\n<body>\n", file);
 }
 
@@ -142,22 +155,43 @@ static const char *cell_class(const struct ls_html_column *column)
                                            : "";
 }
 
+/* The style shows the names of columns before the cells of a stack. */
+static void table_begin(struct ls_html_table *table, bool stack, const char *caption)
+{
+    FILE *file = table->file;
+    /* A box that scrolls is reached by the keyboard too. */
+    fputs("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"", file);
+    ls_picture_xml(file, caption);
+    fputs(stack ? "\"><table class=\"stack\" style=\"" : "\"><table", file);
+    for (int i = 0; i < table->count && stack; i++) {
+        fprintf(file, "--c%d:'", i + 1);
+        ls_picture_xml(file, table->columns[i].name);
+        fputs(i + 1 < table->count ? "';" : "'\"", file);
+    }
+    fputs(">\n<caption>", file);
+    ls_picture_xml(file, caption);
+    fputs("</caption>\n<thead><tr>", file);
+    for (int i = 0; i < table->count; i++) {
+        fprintf(file, "<th scope=\"col\"%s>", cell_class(&table->columns[i]));
+        ls_picture_xml(file, table->columns[i].name);
+        fputs("</th>", file);
+    }
+    fputs("</tr></thead>\n<tbody>\n", file);
+}
+
 void ls_html_table_begin(struct ls_html_table *table, FILE *file, const char *caption,
                          const struct ls_html_column *columns, int count)
 {
     *table = (struct ls_html_table){.file = file, .columns = columns, .count = count};
-    /* A box that scrolls is reached by the keyboard too. */
-    fputs("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"", file);
-    ls_picture_xml(file, caption);
-    fputs("\"><table>\n<caption>", file);
-    ls_picture_xml(file, caption);
-    fputs("</caption>\n<thead><tr>", file);
-    for (int i = 0; i < count; i++) {
-        fprintf(file, "<th scope=\"col\"%s>", cell_class(&columns[i]));
-        ls_picture_xml(file, columns[i].name);
-        fputs("</th>", file);
-    }
-    fputs("</tr></thead>\n<tbody>\n", file);
+    table_begin(table, false, caption);
+}
+
+void ls_html_stack_begin(struct ls_html_table *table, FILE *file, const char *caption,
+                         const struct ls_html_column *columns, int count)
+{
+    LS_ASSERT(count <= LS_HTML_STACK_MAX);
+    *table = (struct ls_html_table){.file = file, .columns = columns, .count = count};
+    table_begin(table, true, caption);
 }
 
 static void cell_begin(struct ls_html_table *table)

@@ -5,8 +5,8 @@
 
 Trains two small runs in FOLDER, makes the page of one and of both, and draws each in light, in
 dark, and in windows of 390 to 320 units. Fails where a page is wider than its window, where a row
-of a table is a tower of short lines, where column B, a default, a time or the sum of a row has to be scrolled to (from
-390 units), where a picture is empty, or where dark looks like light.
+of a table is a tower of short lines, where column B, a default or a time has to be scrolled to
+(from 390 units) or anything of a stack, where a picture is empty, or where dark looks like light.
 The pictures stay in FOLDER, to be looked at.
 Without Chromium it says so and is skipped (exit code 0): it is a large thing to install for this.
 """
@@ -28,13 +28,17 @@ WRAPPER = """<!DOCTYPE html><html><body style="margin:0">
       wide.push(x.tagName + '.' + x.className);
   });
   d.querySelectorAll('tbody tr').forEach(function (x) {
-    if (x.getBoundingClientRect().height > 120)
+    if (getComputedStyle(x).display != 'grid' && x.getBoundingClientRect().height > 120)
       wide.push('a tall row: ' + x.firstChild.textContent.trim());
   });
   d.querySelectorAll('.scroll th').forEach(function (x) {
-    if (['B', 'In all', 'Default', 'Time (UTC)'].includes(x.textContent) && e.clientWidth >= 390 && x.getBoundingClientRect().right >
+    if (['B', 'Default', 'Time (UTC)'].includes(x.textContent) && e.clientWidth >= 390 && x.getBoundingClientRect().right >
         x.closest('.scroll').getBoundingClientRect().right + 1)
       wide.push('column ' + x.textContent + ' is cut in ' + x.closest('table').caption.textContent);
+  });
+  d.querySelectorAll('.stack').forEach(function (x) {
+    if (e.clientWidth <= 390 && x.parentNode.scrollWidth > x.parentNode.clientWidth)
+      wide.push('scrolls: ' + x.caption.textContent);
   });
   document.title = 'width ' + e.scrollWidth + ' of ' + e.clientWidth + ' wide [' + wide + ']';
 };</script></body></html>"""

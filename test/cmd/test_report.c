@@ -40,6 +40,28 @@ static void has_in(const char *page, const char *caption, const char *words)
         fail_msg("the table \"%s\" lacks: %s", caption, words);
 }
 
+/* In a narrow window the table of that caption is a stack, whose cells have names. */
+static void stacks(const char *page, const char *caption)
+{
+    char words[1024];
+    snprintf(words, sizeof words, "<caption>%s</caption>\n<thead><tr>", caption);
+    const char *table = strstr(page, words), *end = table ? strstr(table, "</tr></thead>") : NULL;
+    assert_non_null(end);
+    size_t used = (size_t)snprintf(words, sizeof words, "<table class=\"stack\" style=\"");
+    int column = 0;
+    for (const char *at = table; (at = strstr(at, "<th scope=\"col\"")) && at < end; at++) {
+        char rule[96];
+        const char *name = strchr(at, '>') + 1;
+        column++;
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s--c%d:'%.*s'",
+                                 column > 1 ? ";" : "", column, (int)strcspn(name, "<"), name);
+        snprintf(rule, sizeof rule, ">:nth-child(%d)::before{content:var(--c%d)}", column, column);
+        has(page, rule);
+    }
+    snprintf(words + used, sizeof words - used, "\">\n<caption>%s</caption>", caption);
+    has(page, words);
+}
+
 static int count_of(const char *page, const char *words)
 {
     int count = 0;
@@ -121,6 +143,10 @@ CASE(test_a_run)
     has(page, "<td>resume in another layout: parallel.tp=2 (before: parallel.pp=2 "
               "parallel.dp=2)</td>");
     assert_int_equal(count_of(page, "<td>checkpoint saved in "), 3);
+    stacks(page, "Losses on the validation data");
+    stacks(page, "Whole checkpoints, newest first");
+    stacks(page, "What one rank keeps");
+    has(page, ".stack tr{display:grid;");
     has(page, "<th scope=\"row\" class=\"w\">step-00000006</th>");
     has(page, "<th scope=\"row\" class=\"w\">step-00000008</th>");
     has_in(page, "What differs from the defaults: recipe", ">model.channels</th><td>32</td>");

@@ -8,7 +8,8 @@
  *   ls_html_end(file)
  *
  * The style is in the page: light or dark as the reader has chosen, from 320 units of width on; a
- * table that is wider scrolls in its own box. There are no scripts. Classes that callers use:
+ * table that is wider scrolls in its own box, or becomes a stack. There are no scripts. Classes
+ * that callers use:
  *
  *   wide, narrow   one of the two is shown: a picture drawn for either; narrow ones fill the width,
  *                  or with `own` keep theirs
@@ -61,6 +62,11 @@ struct ls_html_table {
 };
 /* caption says what the table holds; it is read out, and shown above. */
 void ls_html_table_begin(struct ls_html_table *table, FILE *file, const char *caption,
+                         const struct ls_html_column *columns, int count);
+/* The same of many columns, or of wide ones: in a narrow window each row is a block, in which every
+ * cell stands under the name of its column, without quotes. */
+enum { LS_HTML_STACK_MAX = 9 }; /* columns */
+void ls_html_stack_begin(struct ls_html_table *table, FILE *file, const char *caption,
                          const struct ls_html_column *columns, int count);
 /* The next cell; the first of a row names it. "" is an empty one. */
 void ls_html_cell(struct ls_html_table *table, const char *format, ...)
