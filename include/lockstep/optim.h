@@ -162,6 +162,11 @@ typedef int ls_slice_visit(void *user, const struct ls_slice_piece *piece, struc
 int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                          int array, enum ls_access access, ls_slice_visit *visit, void *user,
                          struct ls_error *error);
+/* A piece of the slice's master, of first weights: LS_EDATA, with the element of the whole matrix,
+ * if one is finite and its copy in fp16 is not. Of weights that training brings there the loss
+ * scale judges. */
+int ls_slice_fits(const struct ls_slice *slice, const struct ls_slice_piece *piece,
+                  struct ls_error *error);
 /* The slices' copies that are computed with, made anew of their masters; those of frozen slices get
  * the values of their copies. */
 int ls_slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,

@@ -220,7 +220,7 @@ int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_e
  * state->snapshots. *resumed is false if there is none and train.resume is auto. Each rank reads
  * and verifies the pieces that have something of its part. If one finds damage, all take the next
  * older checkpoint, with a warning. LS_ECKPT if it belongs to another recipe, with the keys that
- * differ, or where ranks found different ones. */
+ * differ, or where ranks found different ones. LS_EDATA of imported weights: ls_slice_fits. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
 /* Collective. The checkpoint of that path, whatever keys say; errors name the path alone. *sound:
  * LS_ECKPT is no damage, but the recipe's (or ranks found different ones). */

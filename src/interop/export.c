@@ -2,6 +2,7 @@
 #include "interop/gguf.h"
 #include "interop/staging.h"
 
+#include <lockstep/base/half_range.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/base/temporary.h>
 
@@ -191,16 +192,6 @@ static int columns_read(struct exporting *ex, const struct out_tensor *tensor, i
     return status;
 }
 
-/* Whether a finite value would be infinite in the half type. */
-static inline bool half_overflows(enum ls_dtype half, float x)
-{
-    /* Of |x|, as integers: the least that is rounded to infinity, and infinity itself. */
-    const uint32_t least = half == LS_F16 ? 0x477ff000u : 0x7f7f8000u, infinite = 0x7f800000u;
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (bits & 0x7fffffffu) - least < infinite - least;
-}
-
 /* Returns count, or the first value that the type has no finite number for. */
 static int64_t half_round(struct exporting *ex, enum ls_dtype half, int64_t count,
                           const float *values, void *out)
@@ -208,9 +199,9 @@ static int64_t half_round(struct exporting *ex, enum ls_dtype half, int64_t coun
     bool overflows = false;
     int64_t first = 0;
     for (int64_t i = 0; i < count; i++)
-        overflows |= half_overflows(half, values[i]);
+        overflows |= ls_half_overflows(half, values[i]);
     ls_cast_to_half(&ex->ops, half, count, values, out);
-    while (overflows && !half_overflows(half, values[first]))
+    while (overflows && !ls_half_overflows(half, values[first]))
         first++;
     return overflows ? first : count;
 }

@@ -1,6 +1,8 @@
 /* Where slices' masters and states lie, on the device or in a tier, and how one gets at them. */
 #include "optim/slices.h"
 
+#include <lockstep/base/half_range.h>
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -279,25 +281,51 @@ static int half_visit(const struct ls_slice *slice, enum ls_access access, ls_sl
     return status;
 }
 
+/* Names value `at` of a piece of the slice's master, and why it cannot be kept. */
+static int weight_refuse(const struct ls_slice *slice, const struct ls_slice_piece *piece,
+                         int64_t at, const char *why, struct ls_error *error)
+{
+    const struct ls_param *param = slice->param;
+    const float *values = piece->values;
+    struct ls_places places = ls_param_places(param, slice->part->first + piece->from);
+    int64_t place = ls_place(&places, at);
+    return ls_error_set(error, LS_EDATA, "%s: the weight at [%ld, %ld] is %.9g, and %s",
+                        param->name, (long)(place / param->global_cols),
+                        (long)(place % param->global_cols), (double)values[at], why);
+}
+
+int ls_slice_fits(const struct ls_slice *slice, const struct ls_slice_piece *piece,
+                  struct ls_error *error)
+{
+    const float *values = piece->values;
+    bool overflows = false;
+    int64_t at = 0;
+    for (int64_t i = 0; i < piece->count && slice->compute_type == LS_F16; i++)
+        overflows |= ls_half_overflows(LS_F16, values[i]);
+    if (!overflows)
+        return LS_OK;
+    while (!ls_half_overflows(LS_F16, values[at]))
+        at++;
+    return weight_refuse(slice, piece, at,
+                         "the numbers of fp16 end at 65504: set numerics.precision to bf16 or "
+                         "fp32",
+                         error);
+}
+
 /* Blocks are rows long: of a piece from the slice's value `from` on. */
 static int piece_quantize(const struct ls_slice *slice, const struct ls_slice_piece *piece,
                           void *blocks, struct ls_error *error)
 {
-    const struct ls_param *param = slice->param;
     const float *values = piece->values;
-    int status = ls_blocks_quantize(param->blocks, piece->count, values, blocks, error);
+    int status = ls_blocks_quantize(slice->param->blocks, piece->count, values, blocks, error);
     if (!status)
         return LS_OK;
     int64_t at = 0;
     while (isfinite(values[at]))
         at++;
-    struct ls_places places = ls_param_places(param, slice->part->first + piece->from);
-    int64_t place = ls_place(&places, at);
-    return ls_error_set(error, status,
-                        "%s: the weight at [%ld, %ld] is %g, and lora.base keeps finite ones: "
-                        "mend the model, or set lora.base=none",
-                        param->name, (long)(place / param->global_cols),
-                        (long)(place % param->global_cols), (double)values[at]);
+    return weight_refuse(slice, piece, at,
+                         "lora.base keeps finite ones: mend the model, or set lora.base=none",
+                         error);
 }
 
 /* The same of a matrix in few bits: whole blocks at a time. */

@@ -137,7 +137,9 @@ static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_
         if (l->run.count == 0)
             ls_runs_next(&l->runs, &l->run);
     }
-    return status;
+    bool first = l->array == LS_STATE_PARAMETERS && l->checkpoint->state.fresh;
+    return status || !first ? status
+                            : ls_slice_fits(&l->taking->state->slices[l->param], piece, error);
 }
 
 /* This rank's slice of an array of parameter i, as it is stored; tensor NULL: it is not, of fresh

@@ -212,7 +212,8 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     const struct filling *filling = user;
     struct ls_trainer *t = filling->trainer;
     const struct ls_param *param = &t->params.list[filling->param];
-    int64_t first = filling->unit->slices[filling->param].part->first + piece->from;
+    const struct ls_slice *slice = &filling->unit->slices[filling->param];
+    int64_t first = slice->part->first + piece->from;
     int status = ls_queue_synchronise(&t->ops.queue, error); /* the host writes */
     if (status)
         return status;
@@ -222,7 +223,7 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     else
         ls_param_fill(param, t->config.model.seed, &t->ops, first, piece->count, piece->values);
     ls_progress();
-    return status;
+    return status || !filling->source ? status : ls_slice_fits(slice, piece, error);
 }
 
 /* Collective. The model of a path, checked against this one. key: what names it, or NULL. */

@@ -128,6 +128,24 @@ void json_edit(const char *path, const char *key, const char *value)
     json_decref(root);
 }
 
+void values_edit(const char *folder, const char *name, const size_t *at, const float *values,
+                 int count)
+{
+    size_t bytes;
+    const char *path = scratch_path(folder, "model.safetensors");
+    char *file = scratch_read(path, &bytes), quoted[200];
+    uint64_t header;
+    memcpy(&header, file, sizeof header);
+    snprintf(quoted, sizeof quoted, "\"%s\"", name);
+    char *entry = memmem(file + 8, header, quoted, strlen(quoted));
+    assert_non_null(entry);
+    size_t begin = strtoull(strchr(strstr(entry, "data_offsets"), '[') + 1, NULL, 10);
+    for (int i = 0; i < count; i++)
+        memcpy(file + 8 + header + begin + 4 * at[i], &values[i], sizeof *values);
+    scratch_write(path, file, bytes);
+    free(file);
+}
+
 void tensor_edit(const char *folder, const char *name, const char *becomes, int cut)
 {
     struct ls_tensor_entry entries[TENSORS_MAX];

@@ -21,6 +21,9 @@ void json_edit(const char *path, const char *key, const char *value);
 /* A tensor of FOLDER/model.safetensors goes to another name (NULL: away), and of its shape the
  * first dim is cut by so many. */
 void tensor_edit(const char *folder, const char *name, const char *becomes, int cut);
+/* Overwrites values of a tensor of FOLDER/model.safetensors (float32). */
+void values_edit(const char *folder, const char *name, const size_t *at, const float *values,
+                 int count);
 
 /* The model DIRECTORY/FROM becomes the run DIRECTORY/RUN, or DIRECTORY/OUT; `what` says how. Fails
  * the test where it does not. */

@@ -7,6 +7,7 @@
 
 #include <lockstep/train.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,53 @@ CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
     snprintf(words, sizeof words, "model.from=%s train.steps=2 train.resume=auto train.out=%s/run",
              other, (const char *)*state);
     train_refused(*state, words, "began from");
+}
+
+/* ---- weights beyond fp16 --------------------------------------------------------------------- */
+
+#define UP "model.layers.1.mlp.up_proj.weight" /* [48, 32] */
+
+/* A folder in which a weight of a matrix and one of a norm are these. */
+static const char *weights_set(const char *directory, const char *name, float up, float norm)
+{
+    const char *folder = folder_make(directory, name, &(struct folder_of){.golden = "llama_tiny"});
+    values_edit(folder, UP, (size_t[]){40 * 32 + 9}, &up, 1);
+    values_edit(folder, "model.norm.weight", (size_t[]){3}, &norm, 1);
+    return folder;
+}
+
+/* A first weight that is infinite in fp16 is refused by name, however the run gets it and whoever
+ * holds it. One that is rounded to the largest number is taken, as is any of a norm, which stays
+ * in float32. */
+CASE_WITH(test_weights_beyond_fp16, tokens_setup, scratch_teardown)
+{
+    static const char *const layouts[] = {"",
+                                          "parallel.dp=2 parallel.zero=3",
+                                          "parallel.pp=2",
+                                          "parallel.tp=2",
+                                          "lora.rank=4",
+                                          "memory.offload.optimizer=host"};
+    static const char says[] = "h.1.mlp.up.weight: the weight at [40, 9] is -65520, and the "
+                               "numbers of fp16 end at 65504";
+    char words[ROOM];
+    const char *folder = weights_set(*state, "beyond", -65520, 1);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        snprintf(words, sizeof words, "numerics.precision=fp16 model.from=%s %s", folder,
+                 layouts[i]);
+        train_refused(*state, words, says);
+    }
+    trained(*state, "wider", "numerics.precision=bf16 train.steps=1 model.from=%s", folder);
+    for (int i = 0; i < 2; i++) {
+        char run[32];
+        snprintf(run, sizeof run, "imported-%d", i);
+        model_import(*state, "beyond", run, (struct ls_import){0});
+        snprintf(words, sizeof words,
+                 "numerics.precision=fp16 train.resume=auto model.from=%s train.out=%s %s", folder,
+                 scratch_path(*state, run), i ? "parallel.dp=2 parallel.zero=3" : "");
+        train_refused(*state, words, says);
+    }
+    folder = weights_set(*state, "within", nextafterf(65520, 0), 1e5f);
+    trained(*state, "largest", "numerics.precision=fp16 train.steps=1 model.from=%s", folder);
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -493,25 +493,6 @@ static void warning_keep(void *user, enum ls_log_level level, const char *line)
         snprintf(said + strlen(said), 2000 - strlen(said), "%s\n", line);
 }
 
-/* Overwrites values of a tensor of FOLDER/model.safetensors (float32). */
-static void values_edit(const char *folder, const char *name, const size_t *at, const float *values,
-                        int count)
-{
-    size_t bytes;
-    const char *path = scratch_path(folder, "model.safetensors");
-    char *file = scratch_read(path, &bytes), quoted[200];
-    uint64_t header;
-    memcpy(&header, file, sizeof header);
-    snprintf(quoted, sizeof quoted, "\"%s\"", name);
-    char *entry = memmem(file + 8, header, quoted, strlen(quoted));
-    assert_non_null(entry);
-    size_t begin = strtoull(strchr(strstr(entry, "data_offsets"), '[') + 1, NULL, 10);
-    for (int i = 0; i < count; i++)
-        memcpy(file + 8 + header + begin + 4 * at[i], &values[i], sizeof *values);
-    scratch_write(path, file, bytes);
-    free(file);
-}
-
 /* A weight that is not finite is told, with its tensor and place, and stays what it is. */
 CASE_WITH(test_values_that_are_not_finite_are_told, scratch_setup, scratch_teardown)
 {
