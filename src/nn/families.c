@@ -70,18 +70,15 @@ int program_values(const struct program *program)
 
 /* ---- keys of the configuration --------------------------------------------------------------- */
 
-static bool is_among(const char *const *keys, const char *key)
+static bool has(const char *keys, const char *key)
 {
-    for (; keys && *keys; keys++)
-        if (!strcmp(*keys, key))
-            return true;
-    return false;
+    return keys && ls_word_among(keys, key);
 }
 
 static bool program_reads(const struct program *program, const char *key)
 {
     for (int i = 0, count = program_steps(program); i < count; i++)
-        if (is_among(program->steps[i].kind->keys, key))
+        if (has(program->steps[i].kind->keys, key))
             return true;
     return false;
 }
@@ -89,7 +86,7 @@ static bool program_reads(const struct program *program, const char *key)
 static bool names(enum ls_arch arch, const char *key)
 {
     const struct family *family = families[arch].family;
-    return is_among(family->keys, key) || program_reads(family->embedding, key) ||
+    return has(family->keys, key) || program_reads(family->embedding, key) ||
            program_reads(family->block, key) || program_reads(family->head, key);
 }
 

@@ -32,9 +32,6 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-static const char *const keys[] = {"window",        "window_layers", "attention_softcap",
-                                   "logit_softcap", "query_scale",   NULL};
-
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
     {"hidden_act", NULL, "", NULL}, /* an old name, which has no effect */
@@ -75,7 +72,7 @@ const struct family family_gemma2 = {
                        .layers_by_width = 46,
                        .names = gguf_names,
                        .keys = gguf_keys}},
-    .keys = keys,
+    .keys = "window|window_layers|attention_softcap|logit_softcap|query_scale",
     .embedding = &gemma_embedding,
     .block = &block,
     .head = &gemma_head,

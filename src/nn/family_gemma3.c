@@ -62,9 +62,6 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-static const char *const keys[] = {"window", "window_layers", "query_scale", "rope_local_theta",
-                                   NULL};
-
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
     {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
@@ -113,7 +110,7 @@ const struct family family_gemma3 = {
                        .layers_by_width = 62,
                        .names = gguf_names,
                        .keys = gguf_keys}},
-    .keys = keys,
+    .keys = "window|window_layers|query_scale|rope_local_theta",
     .embedding = &gemma_embedding,
     .block = &block,
     .head = &gemma_head,

@@ -10,8 +10,6 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-static const char *const keys[] = {"window", NULL};
-
 static const struct ls_hf_key hf_keys[] = {
     LLAMA_HF_KEYS,
     {"num_key_value_heads", "kv_heads", "8", "null=0 *"},
@@ -29,7 +27,7 @@ const struct family family_mistral = {
                      .prefix = "model.",
                      .keys = hf_keys},
               .gguf = {.architecture = "llama", .interleaved = true, .frequencies = true}},
-    .keys = keys,
+    .keys = "window",
     .embedding = &llama_embedding,
     .block = &llama_block,
     .head = &llama_head,

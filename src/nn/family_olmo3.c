@@ -13,8 +13,6 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-static const char *const keys[] = {"window", "window_layers", "rope_local_theta", NULL};
-
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
     {"rms_norm_eps", "norm_epsilon", "1e-5", NULL},
@@ -39,7 +37,7 @@ const struct family family_olmo3 = {
                        .head = true,
                        .names = olmo2_gguf_names,
                        .keys = gguf_keys}},
-    .keys = keys,
+    .keys = "window|window_layers|rope_local_theta",
     .embedding = &llama_embedding,
     .block = &olmo2_block,
     .head = &llama_head,

@@ -31,8 +31,6 @@ static const struct ls_preset presets[] = {
 static const struct ls_gguf_name gguf_names[] = {
     {"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, {0}};
 
-static const char *const keys[] = {"window", NULL};
-
 /* What they call yarn is longrope, whose factors are tables: refused with all scaled positions. */
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
@@ -52,7 +50,7 @@ const struct family family_phi3 = {
                      .keys = hf_keys,
                      .unscaled = true},
               .gguf = {.architecture = "phi3", .names = gguf_names}},
-    .keys = keys,
+    .keys = "window",
     .embedding = &llama_embedding,
     .block = &block,
     .head = &llama_head,

@@ -10,8 +10,6 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-static const char *const keys[] = {"rope_layers", NULL};
-
 static const struct ls_hf_key hf_keys[] = {
     LLAMA_HF_KEYS,
     {"num_key_value_heads", "kv_heads", "4", "null=0 *"},
@@ -39,7 +37,7 @@ const struct family family_smollm3 = {
                      .keys = hf_keys,
                      .rope_theta = "2000000"},
               .gguf = {.architecture = "smollm3", .interleaved = true}},
-    .keys = keys,
+    .keys = "rope_layers",
     .embedding = &llama_embedding,
     .block = &llama_block,
     .head = &llama_head,

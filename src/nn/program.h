@@ -119,8 +119,8 @@ struct program {
 };
 struct family {
     struct ls_family about;
-    const char *const *keys; /* of the configuration's group `model` that only families read which
-                              * name them, to NULL; NULL: none */
+    const char *keys; /* of the configuration's group `model` that only families read which name
+                       * them, with | between; NULL: none */
     const struct program *embedding, *block, *head;
 };
 #define FAMILY_DECLARED(arch, name) extern const struct family family_##name;
@@ -288,9 +288,9 @@ enum flow {
 
 struct step_kind {
     const char *name;
-    const char *const *keys; /* of the configuration's group `model` that nothing else reads; NULL:
-                              * none. Ends with NULL. */
-    int ins, outs;           /* of a step's arrays; a second in of 0 is none */
+    const char *keys; /* of the configuration's group `model` that nothing else reads, with |
+                       * between; NULL: none */
+    int ins, outs;    /* of a step's arrays; a second in of 0 is none */
     unsigned input_reads, weight_reads; /* READS_... */
     enum flow flow;
     bool restarts; /* out[3] alone, where it is kept, gives the rest again */

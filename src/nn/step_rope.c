@@ -69,20 +69,11 @@ static void rope_constants(struct ls_model *model, struct ls_arena *arena,
         table_take(model, arena, c->rope_local_theta, &unscaled, &model->rope_local);
 }
 
-static const char *const rope_keys[] = {"rope_theta",
-                                        "rope_scaling",
-                                        "rope_factor",
-                                        "rope_beta_fast",
-                                        "rope_beta_slow",
-                                        "rope_attention_factor",
-                                        "rope_low_freq_factor",
-                                        "rope_high_freq_factor",
-                                        "rope_original_context",
-                                        NULL};
-
 const struct step_kind step_rope = {
     .name = "rope",
-    .keys = rope_keys,
+    .keys = "rope_theta|rope_scaling|rope_factor|rope_beta_fast|rope_beta_slow|"
+            "rope_attention_factor|rope_low_freq_factor|rope_high_freq_factor|"
+            "rope_original_context",
     .ins = 1,
     .outs = 1,
     .flow = FLOW_IN_PLACE,
