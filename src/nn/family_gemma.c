@@ -32,14 +32,8 @@ const struct program gemma_embedding = {
 static const struct program block = {LLAMA_PRENORM_BLOCK(step_rmsnorm_plus_one),
                                      .parameters = block_parameters};
 
-const struct program gemma_head = {
-    LLAMA_NAMES,
-    .values = {[HEAD_X] = LLAMA_STREAM("x", AGAIN_FULL),
-               [HEAD_A] = LLAMA_STREAM("a", AGAIN_FULL),
-               [HEAD_RSTD] = LLAMA_RSTD("rstd")},
-    .steps = {LLAMA_RMSNORM(step_rmsnorm_plus_one, HEAD_X, 0, HEAD_A, HEAD_RSTD, HEAD_X, "norm"),
-              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
-    .parameters = head_parameters};
+const struct program gemma_head = {LLAMA_HEAD(step_rmsnorm_plus_one),
+                                   .parameters = head_parameters};
 
 /* The published config.json files. The tiny one is ours, for tests. */
 #define GEMMA "vocab=256000 context=8192 norm_epsilon=1e-6 head_dim=256 "
@@ -67,10 +61,7 @@ const struct family family_gemma = {
               .acts = 1u << LS_ACT_GEGLU,
               .ffn = {.times = 8, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {.model_type = "gemma",
-                     .architecture = "GemmaForCausalLM",
-                     .prefix = "model.",
-                     .keys = hf_keys},
+              .hf = {LLAMA_HF("gemma", "GemmaForCausalLM")},
               .gguf = {.architecture = "gemma", .norm_plus_one = true, .tied = true}},
     .embedding = &gemma_embedding,
     .block = &block,

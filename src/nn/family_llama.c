@@ -41,14 +41,7 @@ const struct program llama_embedding = {
 const struct program llama_block = {LLAMA_PRENORM_BLOCK(step_rmsnorm),
                                     .parameters = block_parameters};
 
-const struct program llama_head = {
-    LLAMA_NAMES,
-    .values = {[HEAD_X] = LLAMA_STREAM("x", AGAIN_FULL),
-               [HEAD_A] = LLAMA_STREAM("a", AGAIN_FULL),
-               [HEAD_RSTD] = LLAMA_RSTD("rstd")},
-    .steps = {LLAMA_RMSNORM(step_rmsnorm, HEAD_X, 0, HEAD_A, HEAD_RSTD, HEAD_X, "norm"),
-              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
-    .parameters = head_parameters};
+const struct program llama_head = {LLAMA_HEAD(step_rmsnorm), .parameters = head_parameters};
 
 /* Llama 2; Llama 3.2 (1B, 3B) and 3.1 (8B, 70B, 405B); SmolLM2 (Ben Allal et al. 2025), which is a
  * Llama: the published config.json files. The tiny one is ours, for tests. */
@@ -85,12 +78,7 @@ const struct family family_llama = {
     .about = {.what = "RoPE, RMSNorm, SwiGLU",
               LLAMA_SWIGLU,
               .presets = presets,
-              .hf = {.model_type = "llama",
-                     .architecture = "LlamaForCausalLM",
-                     .prefix = "model.",
-                     .keys = hf_keys},
+              .hf = {LLAMA_HF("llama", "LlamaForCausalLM")},
               .gguf = {.architecture = "llama", .interleaved = true, .frequencies = true}},
-    .embedding = &llama_embedding,
-    .block = &llama_block,
-    .head = &llama_head,
+    LLAMA_LAYERS(llama_block),
 };

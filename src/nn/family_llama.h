@@ -11,6 +11,8 @@ extern const struct parameter llama_embedding_parameters[];
 /* With the norms behind attention and mlp, and norms of the whole rows of q and k. */
 extern const struct program olmo2_block;
 extern const struct ls_gguf_name olmo2_gguf_names[];
+/* A family's layers, where its block alone is another one. */
+#define LLAMA_LAYERS(program) .embedding = &llama_embedding, .block = &program, .head = &llama_head
 
 /* How parameters of a block and of the rest are named, here and in Hugging Face's files. */
 #define LLAMA_BLOCK_NAMES .prefix = "h.%ld.", .elsewhere_prefix = "model.layers.%ld."
@@ -21,7 +23,10 @@ extern const struct ls_gguf_name olmo2_gguf_names[];
     .act = LS_ACT_SWIGLU, .acts = 1u << LS_ACT_SWIGLU,                                             \
     .ffn = {.times = 8, .over = 3, .multiple = 256}
 
-/* Keys of config.json. */
+/* What Hugging Face calls a family, whose hf_keys[] are keys of config.json. */
+#define LLAMA_HF(type, class)                                                                      \
+    .model_type = type, .architecture = class, .prefix = "model.", .keys = hf_keys
+/* Such keys. */
 #define LLAMA_HF_KEYS                                                                              \
     {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},                                       \
     {                                                                                              \
@@ -126,6 +131,14 @@ extern const struct ls_gguf_name olmo2_gguf_names[];
     .steps = {LLAMA_RMSNORM(kind, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),                 \
               LLAMA_ATTEND(QKV), LLAMA_RMSNORM(kind, X, Y1, A2, RSTD2, H1, "norm2"),               \
               LLAMA_FEED(A2), LLAMA_ADD(H1, Y2, OUT)}
+
+/* The whole head with a norm of a kind; its enumerators are HEAD_X, HEAD_A and HEAD_RSTD. */
+#define LLAMA_HEAD(kind)                                                                           \
+    LLAMA_NAMES,                                                                                   \
+    .values = {[HEAD_X] = LLAMA_STREAM("x", AGAIN_FULL), [HEAD_A] = LLAMA_STREAM("a", AGAIN_FULL), \
+               [HEAD_RSTD] = LLAMA_RSTD("rstd")},                                                  \
+    .steps = {LLAMA_RMSNORM(kind, HEAD_X, 0, HEAD_A, HEAD_RSTD, HEAD_X, "norm"),                   \
+              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}}
 /* clang-format on */
 
 #endif
