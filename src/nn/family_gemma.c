@@ -56,9 +56,7 @@ static const struct ls_hf_key hf_keys[] = {
 
 const struct family family_gemma = {
     .about = {.what = "Llama with a scaled embedding, GeGLU, and norms by 1 + w",
-              .tied = true,
-              .act = LS_ACT_GEGLU,
-              .acts = 1u << LS_ACT_GEGLU,
+              GEMMA_GEGLU,
               .ffn = {.times = 8, .over = 1, .multiple = 1},
               .presets = presets,
               .hf = {LLAMA_HF("gemma", "GemmaForCausalLM")},

@@ -9,7 +9,7 @@ static const struct parameter block_parameters[] = {
     {0},
 };
 
-enum { X, A1, RSTD1, QKV, O, LSE, Y1, P1, POST1, H1, A2, RSTD2, F, G, Y2, P2, POST2, OUT };
+enum { X, A1, RSTD1, QKV, GEMMA_BEHIND_ENUMERATORS };
 
 static const struct program block = {
     LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES, GEMMA_BEHIND_VALUES},
@@ -35,11 +35,7 @@ static const struct ls_preset presets[] = {
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
     {"hidden_act", NULL, "", NULL}, /* an old name, which has no effect */
-    {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
-    {"num_key_value_heads", "kv_heads", "4", NULL},
-    {"head_dim", "head_dim", "256", NULL},
-    {"sliding_window", "window", "4096", NULL},
-    {"query_pre_attn_scalar", "query_scale", "256", NULL},
+    GEMMA_BEHIND_HF_KEYS,
     {"attn_logit_softcapping", "attention_softcap", "50.0", "null=0 *"},
     {"final_logit_softcapping", "logit_softcap", "30.0", "null=0 *"},
     LLAMA_HF_LAYER_TYPES,
@@ -56,9 +52,7 @@ static const struct ls_gguf_key gguf_keys[] = {
 
 const struct family family_gemma2 = {
     .about = {.what = "scaled embedding, norms in front and behind, GeGLU, soft caps, windows",
-              .tied = true,
-              .act = LS_ACT_GEGLU,
-              .acts = 1u << LS_ACT_GEGLU,
+              GEMMA_GEGLU,
               .window_layers = LS_LAYERS_EVEN,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,

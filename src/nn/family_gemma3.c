@@ -11,28 +11,7 @@ static const struct parameter block_parameters[] = {
     {0},
 };
 
-enum {
-    X,
-    A1,
-    RSTD1,
-    QKV,
-    QKN,
-    RSTDN,
-    O,
-    LSE,
-    Y1,
-    P1,
-    POST1,
-    H1,
-    A2,
-    RSTD2,
-    F,
-    G,
-    Y2,
-    P2,
-    POST2,
-    OUT
-};
+enum { X, A1, RSTD1, QKV, QKN, RSTDN, GEMMA_BEHIND_ENUMERATORS };
 
 static const struct program block = {
     LLAMA_BLOCK_NAMES,
@@ -64,11 +43,7 @@ static const struct ls_preset presets[] = {
 
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
-    {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
-    {"num_key_value_heads", "kv_heads", "4", NULL},
-    {"head_dim", "head_dim", "256", NULL},
-    {"sliding_window", "window", "4096", NULL},
-    {"query_pre_attn_scalar", "query_scale", "256", NULL},
+    GEMMA_BEHIND_HF_KEYS,
     {"use_bidirectional_attention", NULL, "false", NULL},
     /* Which blocks have the window; old files have the period alone. */
     {"sliding_window_pattern", "window_layers", "", LLAMA_PERIODS},
@@ -92,9 +67,7 @@ static const struct ls_gguf_key gguf_keys[] = {
 const struct family family_gemma3 = {
     .about = {.what = "Gemma 2 with an RMSNorm of each head of q and k, a window and its own "
                       "positions in five blocks of six",
-              .tied = true,
-              .act = LS_ACT_GEGLU,
-              .acts = 1u << LS_ACT_GEGLU,
+              GEMMA_GEGLU,
               .window_layers = LS_LAYERS_FIVE_OF_SIX,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
