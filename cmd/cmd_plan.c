@@ -181,19 +181,16 @@ static int plan_layout(const struct cmd_args *args, struct ls_error *error)
 /* A lesson has its own recipe. */
 static int refuse_others(const struct cmd_args *args, struct ls_error *error)
 {
-    static const char *const taken[] = {"--lesson", "--svg", "--cluster"};
     if (args->words)
         return ls_error_set(error, LS_ECONFIG,
                             "%.200s: --lesson has a recipe of its own, and takes --svg and "
                             "--cluster alone",
                             args->word[0]);
     for (int i = 0; args->page->options[i].name; i++) {
-        bool known = !args->value[i];
-        for (size_t t = 0; t < sizeof taken / sizeof *taken; t++)
-            known |= strcmp(args->page->options[i].name, taken[t]) == 0;
-        if (!known)
+        const char *option = args->page->options[i].name;
+        if (args->value[i] && !ls_word_among("--lesson|--svg|--cluster", option))
             return ls_error_set(error, LS_ECONFIG, "%s: --lesson takes --svg and --cluster alone",
-                                args->page->options[i].name);
+                                option);
     }
     return LS_OK;
 }

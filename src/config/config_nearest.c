@@ -199,14 +199,12 @@ static void loose_add(struct search *s, const struct ls_config_key *key)
 
 static void loose_find(struct search *s)
 {
-    static const char *const axes[] = {
-        "parallel.workers", "parallel.servers", "parallel.pp",
-        "parallel.dp",      "parallel.zero",    "parallel.dp_shard",
-        "parallel.cp",      "parallel.tp",      "parallel.dp_replicate"};
+    static const char axes[] = "parallel.workers|parallel.servers|parallel.pp|parallel.dp|"
+                               "parallel.zero|parallel.dp_shard|parallel.cp|parallel.tp|"
+                               "parallel.dp_replicate";
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        bool axis = s->refusal->table && !strcmp(key->name, "parallel.schedule_file");
-        for (size_t a = 0; a < sizeof axes / sizeof axes[0]; a++)
-            axis = axis || !strcmp(key->name, axes[a]);
+        bool axis = ls_word_among(axes, key->name) ||
+                    (s->refusal->table && !strcmp(key->name, "parallel.schedule_file"));
         if (key->part == LS_CONFIG_LAYOUT && !axis && !config_is_initial(&s->base, key))
             loose_add(s, key);
     }

@@ -413,12 +413,9 @@ int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends
 
 bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key)
 {
-    static const char *const mended[] = {"numerics.tp_tiles", "numerics.seq_tiles",
-                                         "numerics.leaf_sequences", "batch.global"};
-    for (size_t i = 0; i < sizeof mended / sizeof mended[0]; i++)
-        if (!strcmp(key->name, mended[i]))
-            return *(const int64_t *)config_slot(config, key) > 0;
-    return false;
+    static const char mended[] =
+        "numerics.tp_tiles|numerics.seq_tiles|numerics.leaf_sequences|batch.global";
+    return ls_word_among(mended, key->name) && *(const int64_t *)config_slot(config, key) > 0;
 }
 
 int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)

@@ -14,20 +14,15 @@ enum { SEARCH_S = 2, CLUSTER_BYTES = 2048 };
 static bool stays(const char *key)
 {
     return !strncmp(key, "comm.", 5) || !strncmp(key, "memory.offload.", 15) ||
-           !strcmp(key, "memory.file") || !strcmp(key, "memory.device_budget") ||
-           !strcmp(key, "memory.check") || !strcmp(key, "parallel.threads") ||
-           !strncmp(key, "numerics.", 9);
+           !strncmp(key, "numerics.", 9) ||
+           ls_word_among("memory.file|memory.device_budget|memory.check|parallel.threads", key);
 }
 
 /* Keys for which there may be too few ranks once a host is lost. */
 static bool takes_ranks(const char *key)
 {
-    static const char *const keys[] = {"pp", "dp", "dp_replicate", "dp_shard", "cp", "tp", "split"};
-    const char *name = !strncmp(key, "parallel.", 9) ? key + 9 : "";
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(name, keys[i]))
-            return true;
-    return false;
+    return !strncmp(key, "parallel.", 9) &&
+           ls_word_among("pp|dp|dp_replicate|dp_shard|cp|tp|split", key + 9);
 }
 
 /* What stays of a layout that was given beside the file: all, what takes no ranks, or nothing. */
