@@ -12,6 +12,14 @@ json_t *real_json(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *ids_json(const int32_t *ids, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count && list; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
 json_t *text_json(const char *bytes, size_t count)
 {
     char *quoted = NULL;

@@ -188,6 +188,7 @@ const struct ls_model_config *rank_model(const struct rank *rank);
 json_t *real_json(double value);
 /* What is not UTF-8 is U+FFFD. */
 json_t *text_json(const char *bytes, size_t count);
+json_t *ids_json(const int32_t *ids, int64_t count);
 
 /* Rows of [ids], of which the first lengths[i] count; or texts in their place. */
 int rows_check(struct ls_session *session, struct ls_error *error);

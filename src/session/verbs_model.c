@@ -116,15 +116,7 @@ static int tokenizer_require(struct rank *rank, struct ls_error *error)
                               "known: name it with data.tokenizer, or give ids");
 }
 
-static json_t *ids_json(const struct ls_token_list *ids)
-{
-    json_t *list = json_array();
-    for (int64_t i = 0; i < ids->count && list; i++)
-        json_array_append_new(list, json_integer(ids->ids[i]));
-    return list;
-}
-
-static int texts_encode(struct rank *rank, const json_t *texts, struct ls_encoder *encoder,
+static int texts_encode(const json_t *texts, struct ls_encoder *encoder,
                         const struct ls_encode_options *options, json_t *out,
                         struct ls_error *error)
 {
@@ -132,13 +124,12 @@ static int texts_encode(struct rank *rank, const json_t *texts, struct ls_encode
     for (size_t i = 0; i < json_array_size(texts) && !status; i++) {
         const json_t *text = json_array_get(texts, i);
         struct ls_token_list ids = {0};
-        (void)rank;
         if (!json_is_string(text))
             return ls_error_set(error, LS_EINVAL, "encode: texts: entry %zu is no text", i);
         status = ls_encode_with(encoder, json_string_value(text), json_string_length(text), options,
                                 &ids, error);
         if (!status)
-            json_array_append_new(out, ids_json(&ids));
+            json_array_append_new(out, ids_json(ids.ids, ids.count));
         ls_token_list_release(&ids);
     }
     return status;
@@ -161,7 +152,7 @@ static int encode_run(struct rank *rank, struct ls_error *error)
     json_t *ids = json_array();
     status = ls_encoder_new(rank_tokenizer(rank), &encoder, error);
     if (!status)
-        status = texts_encode(rank, texts, encoder, &options, ids, error);
+        status = texts_encode(texts, encoder, &options, ids, error);
     ls_encoder_free(encoder);
     answer_set(rank->session, "ids", ids);
     return status;

@@ -46,15 +46,6 @@ int prompts_check(struct ls_session *s, struct ls_error *error)
     return status || texts ? status : rows_check(s, error);
 }
 
-static json_t *row_json(const struct ls_array *ids, int64_t row, int32_t length)
-{
-    const int32_t *values = (const int32_t *)ids->data + row * ids->shape[1];
-    json_t *list = json_array();
-    for (int32_t i = 0; i < length && list; i++)
-        json_array_append_new(list, json_integer(values[i]));
-    return list;
-}
-
 /* One object a line, as in a file (lockstep/infer/requests.h). */
 static int lines_write(const void *list, FILE *file, struct ls_error *error)
 {
@@ -64,6 +55,19 @@ static int lines_write(const void *list, FILE *file, struct ls_error *error)
         fputc('\n', file);
     }
     return LS_OK;
+}
+
+static int lines_parse(const char *name, const json_t *list, enum ls_request_kind kind,
+                       const struct ls_text_reader *reader, struct ls_text_requests *out,
+                       struct ls_error *error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int status = ls_text_write(lines_write, list, &text, &bytes, error);
+    if (!status)
+        status = ls_requests_parse(name, text, bytes, kind, reader, out, error);
+    free(text);
+    return status;
 }
 
 /* Each as an object. */
@@ -79,7 +83,8 @@ static int prompts_list(const struct order *order, json_t **out, struct ls_error
     for (size_t i = 0; i < count && !status; i++) {
         /* All ranks read the order's options at once: they take no reference to them. */
         json_t *prompt = texts ? json_deep_copy(json_array_get(texts, i))
-                               : row_json(ids, (int64_t)i, ((const int32_t *)lengths->data)[i]);
+                               : ids_json((const int32_t *)ids->data + (int64_t)i * ids->shape[1],
+                                          ((const int32_t *)lengths->data)[i]);
         bool whole = json_is_object(prompt);
         json_array_append_new(*out, whole ? prompt : json_pack("{s:o}", "prompt", prompt));
     }
@@ -94,23 +99,18 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
 {
     const struct order *order = &rank->session->order;
     bool special = true;
-    char *text = NULL;
-    size_t bytes = 0;
     json_t *list = NULL;
     const struct option options[] = {{"special_tokens", .flag = &special}, {0}};
     int status = options_read(order, options, error);
     if (!status)
         status = prompts_list(order, &list, error);
-    if (!status)
-        status = ls_text_write(lines_write, list, &text, &bytes, error);
-    json_decref(list);
     const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
                                           .vocabulary = rank_model(rank)->vocab,
                                           .encode = {.special = special, .around = special},
                                           .listed = true};
     if (!status)
-        status = ls_requests_parse("prompts", text, bytes, LS_PROMPTS, &reader, out, error);
-    free(text);
+        status = lines_parse("prompts", list, LS_PROMPTS, &reader, out, error);
+    json_decref(list);
     return status;
 }
 
@@ -274,11 +274,14 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
     return status ? status : ends_read(rank, asked, error);
 }
 
-/* Collective. The runner that writes and scores: of a run in the layout of its rollouts. */
-static int runner_ready(struct rank *rank, struct ls_runner **runner, struct ls_error *error)
+/* Collective. The runner that writes and scores, once all ranks are ready: of a run in the layout
+ * of its rollouts. */
+static int runner_ready(struct rank *rank, int status, struct ls_runner **runner,
+                        struct ls_error *error)
 {
-    *runner = rank_runner(rank);
-    return rank->trainer ? ls_trainer_rollout(rank->trainer, runner, error) : LS_OK;
+    status = ls_comm_agree(rank->world, status, error);
+    *runner = status ? NULL : rank_runner(rank);
+    return status || !rank->trainer ? status : ls_trainer_rollout(rank->trainer, runner, error);
 }
 
 int generate_run(struct rank *rank, struct ls_error *error)
@@ -299,13 +302,11 @@ int generate_run(struct rank *rank, struct ls_error *error)
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);
     if (!status && !texts.list)
         status = ls_no_memory(error, "for texts");
-    status = ls_comm_agree(rank->world, status, error);
     g->prompts = &prompts;
     g->done = on_done;
     g->user = &texts;
     g->everywhere = ls_comm_transport(rank->world) == LS_TRANSPORT_MPI;
-    if (!status)
-        status = runner_ready(rank, &runner, error);
+    status = runner_ready(rank, status, &runner, error);
     if (!status)
         status = ls_runner_continue(runner, g, &report, error);
     if (!status && rank->speaks)
@@ -350,9 +351,7 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
         status = answer_array(s, "logprobs", "f4", 2, ids->shape, &out[0], true, error);
     if (!status && rank->speaks && entropy)
         status = answer_array(s, "entropy", "f4", 2, ids->shape, &out[1], true, error);
-    status = ls_comm_agree(rank->world, status, error);
-    if (!status)
-        status = runner_ready(rank, &runner, error);
+    status = runner_ready(rank, status, &runner, error);
     if (!status)
         status = ls_runner_score_at(runner, texts, count, (float)temperature, error);
     if (!status && rank->speaks)
@@ -372,19 +371,12 @@ static int requests_read(struct rank *rank, struct ls_text_requests *out, struct
     const struct option options[] = {{"requests", .list = &list}, {0}};
     const struct ls_text_reader reader = {
         .tokenizer = rank_tokenizer(rank), .vocabulary = rank_model(rank)->vocab, .listed = true};
-    char *text = NULL;
-    size_t bytes = 0;
     int status = options_read(&rank->session->order, options, error);
     if (!status && json_array_size(list) == 0)
         status = ls_error_set(error, LS_EINVAL,
                               "score: requests: expected a list of objects, such as {\"context\": "
                               "..., \"continuation\": ...}");
-    if (!status)
-        status = ls_text_write(lines_write, list, &text, &bytes, error);
-    if (!status)
-        status = ls_requests_parse("requests", text, bytes, LS_SCORES, &reader, out, error);
-    free(text);
-    return status;
+    return status ? status : lines_parse("requests", list, LS_SCORES, &reader, out, error);
 }
 
 static void scores_answer(struct rank *rank, const struct ls_text_requests *requests,
@@ -408,9 +400,7 @@ int score_run(struct rank *rank, struct ls_error *error)
     int status = options_read(&rank->session->order, options, error);
     if (!status)
         status = requests_read(rank, &requests, error);
-    status = ls_comm_agree(rank->world, status, error);
-    if (!status)
-        status = runner_ready(rank, &runner, error);
+    status = runner_ready(rank, status, &runner, error);
     if (!status)
         status = ls_runner_score_requests(runner, &requests, truncate, &scores, error);
     if (!status && rank->speaks)
