@@ -215,54 +215,40 @@ int ckpt_remove_checkpoint(const char *directory, struct ls_error *error)
     return ckpt_remove_directory(leftover, error);
 }
 
-/* Removes all but the newest keep checkpoints that are whole, and those of two steps. */
-static int others_remove(const char *run_directory, int64_t keep, int64_t saved, int64_t best,
-                         struct ls_error *error)
+/* Removes all but the newest keep checkpoints that are whole, and those of `count` steps. */
+static int others_remove(const char *run_directory, int64_t keep, const int64_t *steps,
+                         int64_t count, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
-    int count;
-    int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0, kept = 0; !status && i < count; i++) {
+    int found;
+    int status = list(&entries, &found, parent, run_directory, is_checkpoint_entry, error);
+    for (int i = 0, kept = 0; !status && i < found; i++) {
         struct ckpt_opened *opened = NULL;
-        int64_t step = ckpt_step_of(entries[i]->d_name);
+        bool stays = false;
+        for (int64_t k = 0; k < count; k++)
+            stays |= steps[k] == ckpt_step_of(entries[i]->d_name);
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && kept >= keep && step != saved && step != best)
+        if (!status && kept >= keep && !stays)
             status = ckpt_remove_checkpoint(directory, error);
         else if (!status && kept < keep)
             kept += ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK;
         ckpt_opened_free(opened);
     }
-    list_free(entries, count);
+    list_free(entries, found);
     return status;
 }
 
 int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error)
 {
-    return others_remove(run_directory, 0, step, step, error);
+    return others_remove(run_directory, 0, &step, 1, error);
 }
 
 int ls_checkpoint_retain(const char *run_directory, const int64_t *steps, int64_t count,
                          struct ls_error *error)
 {
-    struct dirent **entries;
-    char parent[PATH_MAX], directory[PATH_MAX];
-    int found;
     int status = ls_checkpoint_prune(run_directory, 0, -1, error);
-    if (!status)
-        status = list(&entries, &found, parent, run_directory, is_checkpoint_entry, error);
-    if (status)
-        return status;
-    for (int i = 0; !status && i < found; i++) {
-        bool stays = false;
-        for (int64_t k = 0; k < count; k++)
-            stays |= steps[k] == ckpt_step_of(entries[i]->d_name);
-        status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && !stays)
-            status = ckpt_remove_checkpoint(directory, error);
-    }
-    list_free(entries, found);
-    return status;
+    return status ? status : others_remove(run_directory, 0, steps, count, error);
 }
 
 int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
@@ -282,6 +268,6 @@ int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
     if (status || keep <= 0)
         return status;
     status = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
-    return status ? status
-                  : others_remove(run_directory, keep, saved, has_best ? best.step : saved, error);
+    const int64_t stay[] = {saved, has_best ? best.step : saved};
+    return status ? status : others_remove(run_directory, keep, stay, 2, error);
 }

@@ -110,10 +110,13 @@ static void key_make(const struct s3 *s3, int64_t step, const char *name, char k
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static int object_delete(struct s3 *s3, const char *key, struct ls_error *error)
+static int object_delete(struct s3 *s3, const char *key, const char *query, struct ls_error *error)
 {
-    struct ls_http_request request = {
-        .method = "DELETE", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
+    struct ls_http_request request = {.method = "DELETE",
+                                      .key = key,
+                                      .query = query,
+                                      .limit = ANSWER_BYTES,
+                                      .absent_is_fine = true};
     int status = ls_http_send(s3->server, &request, error);
     ls_http_request_release(&request);
     return status;
@@ -142,14 +145,7 @@ static int upload_abort(struct s3 *s3, const char *key, const char *id, struct l
 {
     char query[2200];
     snprintf(query, sizeof query, "uploadId=%s", id);
-    struct ls_http_request request = {.method = "DELETE",
-                                      .key = key,
-                                      .query = query,
-                                      .limit = ANSWER_BYTES,
-                                      .absent_is_fine = true};
-    int status = ls_http_send(s3->server, &request, error);
-    ls_http_request_release(&request);
-    return status;
+    return object_delete(s3, key, query, error);
 }
 
 /* Aborts the uploads of keys that begin with prefix, which killed processes and lost answers left,
@@ -313,7 +309,7 @@ static int objects_delete(struct s3 *s3, int64_t step, const struct objects *obj
         for (int64_t i = 0; i < objects->count && !status; i++) {
             key_make(s3, step, objects->list[i].name, key);
             if (ckpt_describes(objects->list[i].name) == describes)
-                status = object_delete(s3, key, error);
+                status = object_delete(s3, key, "", error);
         }
     return status;
 }
@@ -492,7 +488,7 @@ static int probe(struct ls_place *place, struct ls_error *error)
     free(found.steps);
     snprintf(key, sizeof key, "%s.lockstep-probe", place->s3->prefix);
     status = status ? status : object_put(place->s3, key, "", "", 0, NULL, error);
-    return status ? status : object_delete(place->s3, key, error);
+    return status ? status : object_delete(place->s3, key, "", error);
 }
 
 int place_s3_open(struct ls_place *place, struct ls_error *error)
