@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum { WARM_UP_STEPS = 2, STEPS_MAX = 1024 };
 

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What was asked, and on the process of rank 0 what came out. */
 struct evaluated {

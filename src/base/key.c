@@ -2,7 +2,6 @@
 #include <lockstep/base.h>
 #include <lockstep/base/key.h>
 
-#include <stdio.h>
 #include <string.h>
 
 bool ls_word_read(const struct ls_word *words, const char *text, int *value)

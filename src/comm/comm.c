@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const op_names[] = {"all_reduce",     "all_reduce_max",
                                        "reduce_scatter", "reduce_scatter_bf16",

@@ -4,8 +4,6 @@
 #include <lockstep/base/json.h>
 
 #include <jansson.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "data/pattern_translate.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* PCRE2's \s takes U+180E, which the reference tokenizers do not. */

@@ -5,9 +5,7 @@
 #include <lockstep/parallel/stage_times.h>
 #include <lockstep/train/fit.h>
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { STAGES_MAX = LS_LAYOUT_LAYERS_MAX + 2 };
 
