@@ -260,17 +260,17 @@ static int check(const struct transfer_call *call, struct ls_error *error)
     return LS_OK;
 }
 
-static int start(const struct transfer_call *call, struct ls_transfer *transfer,
-                 struct ls_error *error)
+static int start(struct ls_tier *tier, size_t offset, void *device, size_t bytes, bool writes,
+                 struct ls_transfer *transfer, struct ls_error *error)
 {
-    struct ls_tier *tier = call->tier;
+    const struct transfer_call call = {tier, ++tier->tickets, device, offset, bytes, writes};
     LS_ASSERT(!transfer->tier);
-    int status = check(call, error);
-    if (status || call->bytes == 0)
+    int status = check(&call, error);
+    if (status || bytes == 0)
         return status;
-    status = ls_submit(tier->queue, &(struct ls_command){&start_op, call}, error);
+    status = ls_submit(tier->queue, &(struct ls_command){&start_op, &call}, error);
     if (!status)
-        *transfer = (struct ls_transfer){tier, call->ticket};
+        *transfer = (struct ls_transfer){tier, call.ticket};
     return status;
 }
 
@@ -278,24 +278,13 @@ int ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_
                   struct ls_transfer *transfer, struct ls_error *error)
 {
     /* Who moves it only reads there. */
-    const struct transfer_call call = {.tier = tier,
-                                       .ticket = ++tier->tickets,
-                                       .device = (unsigned char *)device,
-                                       .offset = offset,
-                                       .bytes = bytes,
-                                       .writes = true};
-    return start(&call, transfer, error);
+    return start(tier, offset, (void *)device, bytes, true, transfer, error);
 }
 
 int ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
                  struct ls_transfer *transfer, struct ls_error *error)
 {
-    const struct transfer_call call = {.tier = tier,
-                                       .ticket = ++tier->tickets,
-                                       .device = device,
-                                       .offset = offset,
-                                       .bytes = bytes};
-    return start(&call, transfer, error);
+    return start(tier, offset, device, bytes, false, transfer, error);
 }
 
 int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
