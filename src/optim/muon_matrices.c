@@ -135,26 +135,18 @@ static int all_wait(struct ls_muon *muon, struct ls_error *error)
     return status;
 }
 
-struct transfer {
-    const struct muon_matrix *matrix;
-    float *data;
-    int64_t count;
-    int peer, tag;
-    bool receive;
-};
-
-static int transfer_start(struct ls_muon *muon, const struct transfer *t, struct ls_error *error)
+static int transfer_start(struct ls_muon *muon, const struct muon_matrix *matrix, float *data,
+                          int64_t count, int peer, int tag, bool receive, struct ls_error *error)
 {
     int status = muon->started - muon->ended == WINDOW ? oldest_wait(muon, error) : LS_OK;
     if (status)
         return status;
     struct ls_request *request = &muon->window[muon->started++ % WINDOW];
     *request = (struct ls_request){0};
-    ls_comm_label(muon->comm, t->matrix->param->name);
-    return t->receive ? ls_recv_start(muon->comm, t->data, t->count, LS_F32, t->peer, t->tag,
-                                      request, LS_HERE, error)
-                      : ls_send_start(muon->comm, t->data, t->count, LS_F32, t->peer, t->tag,
-                                      request, LS_HERE, error);
+    ls_comm_label(muon->comm, matrix->param->name);
+    return receive
+               ? ls_recv_start(muon->comm, data, count, LS_F32, peer, tag, request, LS_HERE, error)
+               : ls_send_start(muon->comm, data, count, LS_F32, peer, tag, request, LS_HERE, error);
 }
 
 /* Whether the owner gets its part from that rank. */
@@ -187,16 +179,11 @@ static int part_turn(struct ls_muon *muon, int round, int s, struct ls_error *er
     const struct muon_matrix *mine = muon_owned(&muon->owners, round, muon->rank);
     const struct muon_matrix *theirs = muon_owned(&muon->owners, round, to);
     if (mine && is_source(mine, from))
-        status = transfer_start(muon,
-                                &(struct transfer){mine, muon->parts + offsets_of(muon, mine)[from],
-                                                   count_of(mine, from), from, TAG_PART, true},
-                                error);
+        status = transfer_start(muon, mine, muon->parts + offsets_of(muon, mine)[from],
+                                count_of(mine, from), from, TAG_PART, true, error);
     if (theirs && is_source(theirs, muon->rank) && !status)
-        status =
-            transfer_start(muon,
-                           &(struct transfer){theirs, muon->place[theirs - muon->owners.list],
-                                              count_of(theirs, muon->rank), to, TAG_PART, false},
-                           error);
+        status = transfer_start(muon, theirs, muon->place[theirs - muon->owners.list],
+                                count_of(theirs, muon->rank), to, TAG_PART, false, error);
     return status;
 }
 
@@ -208,18 +195,14 @@ static int result_turn(struct ls_muon *muon, int round, int s, struct ls_error *
     const struct muon_matrix *mine = muon_owned(&muon->owners, round, muon->rank);
     const struct muon_matrix *theirs = muon_owned(&muon->owners, round, from);
     if (theirs && count_of(theirs, muon->rank) > 0)
-        status =
-            transfer_start(muon,
-                           &(struct transfer){theirs, muon->place[theirs - muon->owners.list],
-                                              count_of(theirs, muon->rank), from, TAG_RESULT, true},
-                           error);
+        status = transfer_start(muon, theirs, muon->place[theirs - muon->owners.list],
+                                count_of(theirs, muon->rank), from, TAG_RESULT, true, error);
     if (!mine || count_of(mine, to) == 0 || status)
         return status;
     int source = muon_source(mine, to);
     float *data = source == muon->rank ? muon->place[mine - muon->owners.list]
                                        : muon->result + offsets_of(muon, mine)[source];
-    return transfer_start(
-        muon, &(struct transfer){mine, data, count_of(mine, to), to, TAG_RESULT, false}, error);
+    return transfer_start(muon, mine, data, count_of(mine, to), to, TAG_RESULT, false, error);
 }
 
 /* ---- a matrix that this rank owns ------------------------------------------------------------ */
