@@ -70,7 +70,7 @@ static void files_abort(struct ls_checkpoint_writer *writer)
         ls_safetensors_writer_abort(writer->ended[--writer->ended_count]);
 }
 
-static void writer_free(struct ls_checkpoint_writer *writer)
+void ls_checkpoint_writer_drop(struct ls_checkpoint_writer *writer)
 {
     if (!writer)
         return;
@@ -142,7 +142,7 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
     if (status) {
         if (writer && writer->leads)
             ckpt_remove_directory(writer->temporary, NULL);
-        writer_free(writer);
+        ls_checkpoint_writer_drop(writer);
         return status;
     }
     *out = writer;
@@ -641,11 +641,6 @@ static int manifest_write(const struct ls_checkpoint_writer *writer, const char 
     return ls_atomic_file_commit(&file, error);
 }
 
-void ls_checkpoint_writer_drop(struct ls_checkpoint_writer *writer)
-{
-    writer_free(writer);
-}
-
 int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
                                 struct ls_error *error)
 {
@@ -678,6 +673,6 @@ int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
         ckpt_remove_directory(writer->temporary, NULL);
     status = agree(writer, status, error);
     free(text);
-    writer_free(writer);
+    ls_checkpoint_writer_drop(writer);
     return status;
 }

@@ -5,7 +5,7 @@
 
 /* Heads, columns of the feed-forward and rows of the vocabulary in equal parts; key/value heads are
  * shared if there are fewer of them. */
-static int parts_admit(const struct ls_model_config *c, int64_t parts, struct ls_error *error)
+int ls_model_admits_tiles(const struct ls_model_config *c, int64_t parts, struct ls_error *error)
 {
     int64_t kv = c->kv_heads;
     const struct {
@@ -55,15 +55,10 @@ int ls_lora_base_check(const struct ls_model_config *c, int64_t tp, struct ls_er
     return LS_OK;
 }
 
-int ls_model_admits_tiles(const struct ls_model_config *c, int64_t tp_tiles, struct ls_error *error)
-{
-    return parts_admit(c, tp_tiles, error);
-}
-
 int ls_model_admits_tp(const struct ls_model_config *c, const struct ls_numerics *n, int64_t tp,
                        struct ls_error *error)
 {
-    int status = parts_admit(c, tp, error);
+    int status = ls_model_admits_tiles(c, tp, error);
     if (!status)
         status = ls_lora_base_check(c, tp, error);
     if (status || n->fast)

@@ -42,9 +42,9 @@ static void *output_in(const struct ls_model *model, int index, enum phase phase
     return place_at(model, layer, &places[layer->value_count - 1], phase, slot);
 }
 
-void *layer_output(const struct ls_model *model, int index, int slot)
+const void *ls_model_output(const struct ls_model *model, int layer, int slot)
 {
-    return output_in(model, index, PHASE_FORWARD, slot);
+    return output_in(model, layer, PHASE_FORWARD, slot);
 }
 
 /* Layer's input: what the layer below made, or what came from another chunk. */

@@ -93,12 +93,6 @@ static void slots_release(struct ls_model *model)
     model->slots = NULL;
 }
 
-/* Of the buffers through which what is offloaded passes. */
-static size_t slots_device_bytes(const struct ls_model *model)
-{
-    return model->slots ? model->slots->bytes : 0;
-}
-
 /* ---- walks ----------------------------------------------------------------------------------- */
 
 static struct ls_swap_block block_of(const struct ls_model *model, int layer, int slot)
@@ -368,7 +362,7 @@ size_t ls_model_kept_bytes(const struct ls_model *model)
 
 size_t ls_model_passing_bytes(const struct ls_model *model)
 {
-    return slots_device_bytes(model);
+    return model->slots ? model->slots->bytes : 0;
 }
 
 size_t ls_model_table_bytes(const struct ls_model *model)
@@ -470,11 +464,6 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
                              struct ls_error *error)
 {
     return walk(model, ops, layer, PHASE_WEIGHT, batch, gradient, error);
-}
-
-const void *ls_model_output(const struct ls_model *model, int layer, int slot)
-{
-    return layer_output(model, layer, slot);
 }
 
 const float *ls_model_losses(const struct ls_model *model)

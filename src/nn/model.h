@@ -122,8 +122,6 @@ void layer_check_use(const struct layer_run *run, const struct place *place);
 int layer_walk(struct ls_model *model, struct ls_ops *ops, int index, enum phase phase,
                const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                struct ls_error *error);
-/* The output of layer, as the forward made it. */
-void *layer_output(const struct ls_model *model, int index, int slot);
 
 /* ---- products.c: parameters and products ----------------------------------------------------- */
 

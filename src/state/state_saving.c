@@ -113,9 +113,9 @@ static int writers_open(struct ls_saving *saving, const char *folder, int64_t sp
     return status;
 }
 
-static int begin(struct ls_saving **out, struct ls_state *state, const struct ls_unit_snapshots *of,
-                 int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
-                 struct ls_error *error)
+int ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
+                          const struct ls_unit_snapshots *of, int64_t newest, int64_t spare,
+                          bool stored, const struct ls_digest *hash, struct ls_error *error)
 {
     double start_s = ls_now_s();
     struct ls_saving *saving = calloc(1, sizeof *saving);
@@ -174,14 +174,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
                     struct ls_error *error)
 {
     const struct ls_unit_snapshots of = {ls_state_world(state), true, folder, state->start};
-    return begin(out, state, &of, newest, spare, stored, hash, error);
-}
-
-int ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
-                          const struct ls_unit_snapshots *of, int64_t newest, int64_t spare,
-                          bool stored, const struct ls_digest *hash, struct ls_error *error)
-{
-    return begin(out, state, of, newest, spare, stored, hash, error);
+    return ls_saving_begin_among(out, state, &of, newest, spare, stored, hash, error);
 }
 
 static void wait_for(struct ls_saving *saving, const bool *what)
