@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static int body_all(struct ls_comm *comm, void *user, struct ls_error *error)
 {
@@ -67,12 +66,19 @@ CASE(test_rank_order_is_another_sum)
         fail_msg("ring order %a equals the tree's %a", (double)ring, (double)tree);
 }
 
-static void sleep_ms(long ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
 /* ---- ranks that leave ------------------------------------------------------------------------ */
+
+/* How many ranks wait for others to come to an operation of the group. */
+static int waiters(struct ls_comm *comm)
+{
+    struct thread_group *group = ((struct thread_comm *)comm)->group;
+    int count = 0;
+    pthread_mutex_lock(&group->world->lock);
+    for (const struct thread_op *op = group->live; op; op = op->next)
+        count += op->state == OP_POSTING ? op->waiters : 0;
+    pthread_mutex_unlock(&group->world->lock);
+    return count;
+}
 
 /* Rank 1 fails by itself; the others are in a collective that it never joins, in a group of theirs
  * where ranks count backwards, in a recv from it, or wait for what they started. */
@@ -88,7 +94,8 @@ static int body_one_fails(struct ls_comm *comm, void *user, struct ls_error *err
     if (status != LS_OK)
         return status;
     if (rank == 1) {
-        sleep_ms(20);
+        while (waiters(comm) + waiters(group) < ls_comm_size(comm) - 1)
+            await_pause();
         status = ls_error_set(error, LS_EDATA, "shard 1 is damaged");
     } else if (where == 0) {
         status = ls_all_reduce(comm, buffer, 1000, error);
@@ -177,7 +184,8 @@ static int body_frees_early(struct ls_comm *comm, void *user, struct ls_error *e
     if (status == LS_OK && ls_comm_rank(comm) == 0)
         status = ls_all_reduce_start(group, buffer, 100, &request, LS_HERE, error);
     if (status == LS_OK && ls_comm_rank(comm) == 1) {
-        sleep_ms(20);
+        while (first_that_left(group) != 0)
+            await_pause();
         status = ls_all_reduce(group, buffer, 100, error);
         status = status == LS_ECOMM && strstr(error->text, "freed its communicator")
                      ? LS_OK
