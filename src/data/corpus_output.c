@@ -107,9 +107,19 @@ static int list_corpus(const void *of, FILE *file, struct ls_error *error)
     return LS_OK;
 }
 
+static const char *pipe_of_corpus(const void *of)
+{
+    const struct data_corpus *corpus = of;
+    struct stat file;
+    for (size_t i = 0; i < data_corpus_paths(corpus); i++)
+        if (stat(data_corpus_path(corpus, i), &file) == 0 && !S_ISREG(file.st_mode))
+            return data_corpus_path(corpus, i);
+    return NULL;
+}
+
 struct data_inputs data_corpus_inputs(const struct data_corpus *corpus)
 {
-    return (struct data_inputs){corpus, spare_corpus, list_corpus};
+    return (struct data_inputs){corpus, spare_corpus, list_corpus, pipe_of_corpus};
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -344,6 +344,9 @@ struct data_inputs {
     /* LS_EINVAL if what is to be written at path is one of them. */
     int (*spare)(const void *of, const char *path, struct ls_error *error);
     ls_writer *list; /* each by data_job_input */
+    /* One of them that is no regular file, so that nothing shows whether it has changed; NULL:
+     * there is none. Itself NULL: none ever. */
+    const char *(*pipe)(const void *of);
 };
 void data_job_input(FILE *file, const char *path, const char *kind);
 /* Whether both names lead to one file, which is there. */

@@ -58,6 +58,13 @@ static int job_check(const struct data_folder *folder, const struct job *job,
                               "inputs that have changed; job.txt has them). Remove the folder, or "
                               "choose another",
                               folder->path);
+    const char *pipe = job->inputs->pipe ? job->inputs->pipe(job->inputs->of) : NULL;
+    if (!status && folder->parts > 0 && pipe)
+        status = ls_error_set(error, LS_EINVAL,
+                              "%.300s: has parts, and input %.300s is no regular file, so nothing "
+                              "shows whether it has what these parts were made of. Write it to a "
+                              "file, and give that; remove the folder, or choose another",
+                              folder->path, pipe);
     free(text);
     free(found);
     return status;

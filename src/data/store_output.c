@@ -46,7 +46,7 @@ static int list_stores(const void *of, FILE *file, struct ls_error *error)
 
 struct data_inputs data_store_inputs(const struct data_store_list *stores)
 {
-    return (struct data_inputs){stores, spare_stores, list_stores};
+    return (struct data_inputs){stores, spare_stores, list_stores, NULL};
 }
 
 /* ---- what is written ------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int rule_of(const char *name)
 {
@@ -350,6 +351,48 @@ CASE_WITH(test_a_job_goes_on_behind_its_parts, support_setup, support_teardown)
     assert_text_contains(error.text, "its parts are of another job");
     assert_int_equal(filter_file("words-min=3,braces-max=0", "parts", "list", 2, &report, &error),
                      LS_EINVAL);
+}
+
+/* Standard input becomes a pipe with this text. */
+static void pipe_in(const char *text)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], text, strlen(text)), strlen(text));
+    assert_true(dup2(ends[0], STDIN_FILENO) == STDIN_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* job.txt knows no more of a pipe than its name, so what it brings later is not taken for the
+ * documents of the parts. */
+CASE_WITH(test_a_pipe_adds_to_no_parts, support_setup, support_teardown)
+{
+    struct ls_error error = {0};
+    struct ls_filter filter;
+    struct ls_filter_report report;
+    const char *inputs[] = {"jsonl:-"};
+    char parts[300];
+    const int before = dup(STDIN_FILENO);
+    snprintf(parts, sizeof parts, "%s/parts/", support_folder);
+    const struct ls_corpus_config config = {
+        .inputs = inputs, .inputs_count = 1, .output = parts, .part_documents = 2, .workers = 1};
+    assert_ok(ls_filter_parse("words-min=1", &filter, &error), error);
+    pipe_in("{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
+    assert_ok(ls_corpus_filter(&config, &filter, NULL, &report, &error), error);
+    assert_int_equal(report.corpus.documents, 3);
+    pipe_in("{\"text\": \"d\"}\n{\"text\": \"e\"}\n{\"text\": \"f\"}\n");
+    assert_int_equal(ls_corpus_filter(&config, &filter, NULL, &report, &error), LS_EINVAL);
+    assert_text_contains(error.text, "has parts, and input /dev/stdin is no regular file");
+    /* Nothing was read: without its first part the folder is the job's again. */
+    remove(support_path("parts/000000.jsonl"));
+    assert_ok(ls_corpus_filter(&config, &filter, NULL, &report, &error), error);
+    assert_int_equal(report.corpus.documents, 3);
+    struct ls_text first = support_read(support_path("parts/000000.jsonl"));
+    assert_string_equal(first.bytes, "{\"text\": \"d\"}\n{\"text\": \"e\"}\n");
+    ls_text_release(&first);
+    assert_true(dup2(before, STDIN_FILENO) == STDIN_FILENO);
+    close(before);
 }
 
 SUITE_MAIN(NULL, NULL)

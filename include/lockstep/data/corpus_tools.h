@@ -20,7 +20,8 @@
  *              NNNNNN.removed.jsonl which of them were removed, and why. A part gets its name when
  *              it is whole. job.txt says what is made here: the same call with the same inputs goes
  *              on behind the parts that are there (dedup judges their documents again, because it
- *              must know them; filter passes over them); any other call is LS_EINVAL
+ *              must know them; filter passes over them); any other call is LS_EINVAL,
+ *              and so is an input that is no regular file if there are parts
  *
  * All functions are Local. They tell their progress (lockstep/base/meter.h). */
 #ifndef LOCKSTEP_DATA_CORPUS_TOOLS_H
