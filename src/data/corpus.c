@@ -160,12 +160,13 @@ static int add_folder(struct data_corpus *corpus, const char *path, struct folde
     if (count < 0)
         return ls_error_errno(error, errno, "input %s", path);
     for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
         char *inside = NULL;
-        if (!status && asprintf(&inside, "%s/%s", path, entries[i]->d_name) < 0) {
+        if (!status && asprintf(&inside, "%s/%s", path, name) < 0) {
             inside = NULL;
             status = ls_no_memory(error, "for the list of input files");
         }
-        if (!status)
+        if (!status && !data_folder_tells(path, name))
             status = add_input(corpus, inside, &folder, error);
         free(inside);
         free(entries[i]);

@@ -159,7 +159,7 @@ static int open_folder(struct data_corpus_output *output, const char *job, struc
 {
     const struct ls_corpus_config *config = output->config;
     char *what;
-    if (asprintf(&what, "lockstep data %s\nkey %s\npart documents %lld\nbad records %s\n", job,
+    if (asprintf(&what, DATA_JOB_BEGINS "%s\nkey %s\npart documents %lld\nbad records %s\n", job,
                  config->json_key ? config->json_key : "text",
                  (long long)output->folder.part_documents,
                  config->skip_bad ? "skipped" : "stop") < 0)

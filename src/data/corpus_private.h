@@ -63,8 +63,6 @@ int data_corpus_output_put(struct data_corpus_output *output, const struct data_
 /* Gives the last files their names. */
 int data_corpus_output_commit(struct data_corpus_output *output, struct ls_error *error);
 void data_corpus_output_release(struct data_corpus_output *output);
-/* How the list of removed documents of a part ends. */
-#define DATA_REMOVED_JSONL ".removed.jsonl"
 
 /* ---- words (words_of.c) ---------------------------------------------------------------------- */
 

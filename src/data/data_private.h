@@ -338,6 +338,10 @@ int data_work_run(const struct data_work *work, struct ls_error *error);
 
 /* ---- a folder of parts, with which a stopped job goes on (job_folder.c) ---------------------- */
 
+/* How the record of the job begins, and how a part's list of removed documents ends. */
+#define DATA_JOB_BEGINS    "lockstep data "
+#define DATA_REMOVED_JSONL ".removed.jsonl"
+
 /* What a tool reads. */
 struct data_inputs {
     const void *of;
@@ -371,6 +375,8 @@ int data_folder_part(const struct data_folder *folder, int64_t part, const char 
 bool data_folder_has(const struct data_folder *folder, int64_t document);
 /* The part that the document is the first one of; -1: it is not, or there is no folder. */
 int64_t data_folder_begins(const struct data_folder *folder, int64_t document);
+/* Whether this file of a folder says what a job did there, and is no part. */
+bool data_folder_tells(const char *folder, const char *name);
 /* How the text of a stop by a signal ends. */
 const char *data_folder_stopped(const struct data_folder *folder);
 

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char record[] = "job.txt";
+
 struct job {
     const char *what;
     const struct data_inputs *inputs;
@@ -45,7 +47,7 @@ static int job_check(const struct data_folder *folder, const struct job *job,
     enum { JOB_BYTES_MAX = 256 << 20 };
     char path[PATH_MAX], *text = NULL, *found = NULL;
     size_t bytes, found_bytes;
-    int status = ls_path_join(path, folder->path, "job.txt", error);
+    int status = ls_path_join(path, folder->path, record, error);
     if (!status && access(path, F_OK) != 0 && folder->parts == 0)
         return ls_file_write(path, write_job, job, error);
     if (!status)
@@ -104,6 +106,17 @@ int64_t data_folder_begins(const struct data_folder *folder, int64_t document)
     return folder->path && document % folder->part_documents == 0
                ? document / folder->part_documents
                : -1;
+}
+
+bool data_folder_tells(const char *folder, const char *name)
+{
+    char path[PATH_MAX], begin[sizeof DATA_JOB_BEGINS];
+    struct stat file;
+    if (strcmp(name, record) != 0 && !ls_path_ends(name, DATA_REMOVED_JSONL))
+        return false;
+    return !ls_path_join(path, folder, record, NULL) && stat(path, &file) == 0 &&
+           S_ISREG(file.st_mode) && ls_file_head(path, begin, sizeof begin) &&
+           strcmp(begin, DATA_JOB_BEGINS) == 0;
 }
 
 const char *data_folder_stopped(const struct data_folder *folder)

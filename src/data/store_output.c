@@ -97,7 +97,7 @@ static int begin_folder(struct data_output *output, struct ls_error *error)
     char digest[33] = "none", *what;
     if (making->tokenizer)
         ls_tokenizer_digest(making->tokenizer, digest);
-    if (asprintf(&what, "lockstep data %s\npart documents %lld\ntokenizer %s\n", making->what,
+    if (asprintf(&what, DATA_JOB_BEGINS "%s\npart documents %lld\ntokenizer %s\n", making->what,
                  (long long)making->part_documents, digest) < 0)
         return ls_no_memory(error, "to write %s", output->prefix);
     output->folder =

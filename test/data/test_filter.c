@@ -395,4 +395,30 @@ CASE_WITH(test_a_pipe_adds_to_no_parts, support_setup, support_teardown)
     close(before);
 }
 
+/* The parts of a folder are documents for the next tool; what says how they were made is not. */
+CASE_WITH(test_parts_are_an_input, support_setup, support_teardown)
+{
+    struct ls_error error = {0};
+    struct ls_filter filter;
+    struct ls_filter_report made, report;
+    char parts[300], out[300];
+    words_corpus(350);
+    mkdir(support_path("parts"), 0777);
+    assert_ok(filter_file("words-min=3", "parts", NULL, 1, &made, &error), error);
+    assert_ok(filter_file("words-min=3", "whole.jsonl", NULL, 1, &made, &error), error);
+    snprintf(parts, sizeof parts, "%s/parts/", support_folder);
+    snprintf(out, sizeof out, "%s/again.jsonl", support_folder);
+    const char *inputs[] = {parts};
+    const struct ls_corpus_config config = {
+        .inputs = inputs, .inputs_count = 1, .output = out, .workers = 1};
+    assert_ok(ls_filter_parse("words-min=3", &filter, &error), error);
+    assert_ok(ls_corpus_filter(&config, &filter, NULL, &report, &error), error);
+    assert_int_equal(report.corpus.documents, made.corpus.documents - made.corpus.removed);
+    support_same(support_read(out), support_read(support_path("whole.jsonl")));
+    /* Such names are documents in a folder that no tool made. */
+    scratch_write(support_path("parts/job.txt"), "a job of mine", 13);
+    assert_int_equal(ls_corpus_filter(&config, &filter, NULL, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "000000.removed.jsonl:1: ");
+}
+
 SUITE_MAIN(NULL, NULL)
