@@ -48,7 +48,7 @@ struct filter_scratch {
         uint64_t hash; /* of a piece or an n-gram; count 0: the slot is free */
         int64_t count;
     } * slots;
-    int64_t slots_room; /* a power of two, at least twice the count */
+    int64_t slots_count, slots_room; /* in use: a power of two, at least twice the count */
 };
 void filter_scratch_release(struct filter_scratch *scratch);
 int filter_piece_add(struct filter_scratch *scratch, uint64_t hash, int64_t characters,

@@ -24,28 +24,30 @@ int filter_piece_add(struct filter_scratch *scratch, uint64_t hash, int64_t char
     return LS_OK;
 }
 
-/* All slots are free, and enough for the pieces. */
+/* All slots are free, and enough for the pieces. A document before this one may have left many
+ * more, which it does not pay for. */
 static int slots_clear(struct filter_scratch *scratch, struct ls_error *error)
 {
-    int64_t room = ls_max(64, scratch->slots_room);
-    while (room < 2 * scratch->count)
-        room *= 2;
-    if (room > scratch->slots_room) {
+    int64_t count = 64;
+    while (count < 2 * scratch->count)
+        count *= 2;
+    if (count > scratch->slots_room) {
         free(scratch->slots);
         scratch->slots_room = 0;
-        scratch->slots = malloc((size_t)room * sizeof *scratch->slots);
+        scratch->slots = malloc((size_t)count * sizeof *scratch->slots);
         if (!scratch->slots)
             return ls_no_memory(error, "to measure a document");
-        scratch->slots_room = room;
+        scratch->slots_room = count;
     }
-    memset(scratch->slots, 0, (size_t)scratch->slots_room * sizeof *scratch->slots);
+    scratch->slots_count = count;
+    memset(scratch->slots, 0, (size_t)count * sizeof *scratch->slots);
     return LS_OK;
 }
 
 /* How often the hash was counted before; it is counted once more. */
 static int64_t slot_count(struct filter_scratch *scratch, uint64_t hash)
 {
-    uint64_t mask = (uint64_t)scratch->slots_room - 1, at = hash & mask;
+    uint64_t mask = (uint64_t)scratch->slots_count - 1, at = hash & mask;
     while (scratch->slots[at].count > 0 && scratch->slots[at].hash != hash)
         at = (at + 1) & mask;
     scratch->slots[at].hash = hash;

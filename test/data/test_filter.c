@@ -20,15 +20,21 @@ static int rule_of(const char *name)
     return -1;
 }
 
-static void measure(const char *text, double value[FILTER_RULES])
+static void measure_with(struct filter_scratch *scratch, const char *text,
+                         double value[FILTER_RULES])
 {
-    struct filter_scratch scratch = {0};
     struct ls_error error = {0};
     bool used[FILTER_RULES];
     for (int i = 0; i < FILTER_RULES; i++)
         used[i] = true;
     const struct ls_text of = {.bytes = (char *)text, .count = strlen(text)};
-    assert_ok(filter_measure(&scratch, used, &of, value, &error), error);
+    assert_ok(filter_measure(scratch, used, &of, value, &error), error);
+}
+
+static void measure(const char *text, double value[FILTER_RULES])
+{
+    struct filter_scratch scratch = {0};
+    measure_with(&scratch, text, value);
     filter_scratch_release(&scratch);
 }
 
@@ -192,6 +198,30 @@ CASE(test_lines_are_those_of_all_pairs)
     measure("a\nb\n\na\nc\n\na\nb\n", value);
     assert_true(value[FILTER_DUPLICATE_LINES] == 0.5);
     assert_true(value[FILTER_DUPLICATE_PARAGRAPHS] == 1.0 / 3);
+}
+
+/* The table of a long document is not cleared for the short ones that follow. */
+CASE(test_a_long_document_is_paid_for_once)
+{
+    enum { WORDS = 5000 };
+    struct filter_scratch scratch = {0};
+    static char words[PIECES][16], text[PIECES * 16], many[8 * WORDS];
+    double alone[FILTER_RULES], behind[FILTER_RULES];
+    size_t used = 0;
+    for (int i = 0; i < WORDS; i++)
+        used += (size_t)snprintf(many + used, sizeof many - used, "w%d ", i);
+    measure_with(&scratch, many, behind);
+    assert_true(scratch.slots_room >= 2 * WORDS);
+    struct filter_slot *last = &scratch.slots[scratch.slots_room - 1];
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        last->count = 7;
+        draw_words(seed, words, text);
+        measure(text, alone);
+        measure_with(&scratch, text, behind);
+        assert_memory_equal(alone, behind, sizeof alone);
+        assert_int_equal(last->count, 7);
+    }
+    filter_scratch_release(&scratch);
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
