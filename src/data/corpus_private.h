@@ -12,7 +12,7 @@
 struct data_document {
     int64_t number; /* in the order of the input */
     struct data_place place;
-    struct ls_text text; /* UTF-8: of a file's other bytes each is U+FFFD */
+    struct ls_text text; /* UTF-8: of a file's other bytes each is U+FFFD. Borrowed, as the line */
     struct ls_text line; /* of JSONL, without its end; empty: a file */
     void *result;        /* [result_bytes], what work made of it */
 };

@@ -11,15 +11,17 @@
 
 enum {
     BATCH_BYTES = 1 << 20,
+    BATCH_BYTES_KEPT = 4 << 20, /* beyond them, a batch that is used again gives its memory back */
     BATCH_DOCUMENTS = 1024,
     READ_BYTES = 1 << 18,
     DOCUMENT_BYTES_MAX = 256 << 20, /* held whole, as a record is */
 };
 
 struct batch {
-    struct data_document *documents; /* [BATCH_DOCUMENTS], whose memory is used again */
+    struct data_document *documents; /* [BATCH_DOCUMENTS] */
     char *results;
     int count;
+    struct ls_text bytes; /* of each document its text, then its line */
 };
 struct document_run {
     const struct data_documents *config;
@@ -30,37 +32,38 @@ struct document_run {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Bytes that are no UTF-8 become U+FFFD, each. */
-static int make_utf8(struct document_run *run, struct ls_text *text, struct ls_error *error)
+/* Bytes from `begin` on that are no UTF-8 become U+FFFD, each. */
+static int make_utf8(struct document_run *run, struct ls_text *text, size_t begin,
+                     struct ls_error *error)
 {
-    const unsigned char *bytes = (const unsigned char *)text->bytes;
-    size_t at = ls_utf8_valid(bytes, text->count);
-    if (at == text->count)
+    const unsigned char *bytes = (const unsigned char *)text->bytes + begin;
+    size_t count = text->count - begin, at = ls_utf8_valid(bytes, count);
+    if (at == count)
         return LS_OK;
     run->spare.count = 0;
     int status = data_text_put(&run->spare, bytes, at, error);
-    while (at < text->count && !status) {
+    while (at < count && !status) {
         status = data_text_put(&run->spare, "\xef\xbf\xbd", 3, error);
-        size_t valid = ls_utf8_valid(bytes + at + 1, text->count - at - 1);
+        size_t valid = ls_utf8_valid(bytes + at + 1, count - at - 1);
         if (!status)
             status = data_text_put(&run->spare, bytes + at + 1, valid, error);
         at += 1 + valid;
     }
-    text->count = 0;
+    text->count = begin;
     return status ? status : data_text_put(text, run->spare.bytes, run->spare.count, error);
 }
 
-/* The next document; *found is false at the end. */
-static int read_document(struct document_run *run, struct data_document *document, bool *found,
-                         struct ls_error *error)
+/* The next document, appended to bytes; *found is false at the end. */
+static int read_document(struct document_run *run, struct ls_text *bytes,
+                         struct data_document *document, bool *found, struct ls_error *error)
 {
     struct data_corpus *corpus = run->config->corpus;
     enum data_part part = DATA_MORE;
     int status = LS_OK;
-    document->text.count = document->line.count = 0;
+    const size_t begin = bytes->count;
     while (!status && part == DATA_MORE) {
-        status = data_corpus_read(corpus, READ_BYTES, &document->text, &part, error);
-        if (!status && document->text.count > DOCUMENT_BYTES_MAX)
+        status = data_corpus_read(corpus, READ_BYTES, bytes, &part, error);
+        if (!status && bytes->count - begin > DOCUMENT_BYTES_MAX)
             status = ls_error_set(error, LS_EDATA,
                                   "%.300s: a document of more than %d MiB: expected JSONL, or a "
                                   "smaller file",
@@ -74,8 +77,22 @@ static int read_document(struct document_run *run, struct data_document *documen
     const struct ls_text *line = &last->line;
     document->number = run->read++;
     document->place = last->place;
-    status = data_text_put(&document->line, line->bytes, line->count, error);
-    return status || line->count > 0 ? status : make_utf8(run, &document->text, error);
+    status = line->count > 0 ? LS_OK : make_utf8(run, bytes, begin, error);
+    document->text.count = bytes->count - begin;
+    document->line.count = line->count;
+    return status ? status : data_text_put(bytes, line->bytes, line->count, error);
+}
+
+/* The bytes stay where they are from here on. */
+static void place_documents(struct batch *batch)
+{
+    char *at = batch->bytes.bytes;
+    for (int i = 0; i < batch->count; i++) {
+        struct data_document *document = &batch->documents[i];
+        document->text.bytes = at;
+        document->line.bytes = at + document->text.count;
+        at = document->line.bytes + document->line.count;
+    }
 }
 
 static int batch_init(const struct document_run *run, struct batch *batch, struct ls_error *error)
@@ -90,33 +107,35 @@ static int batch_init(const struct document_run *run, struct batch *batch, struc
 static void batch_release(void *job)
 {
     struct batch *batch = job;
-    for (int i = 0; batch->documents && i < BATCH_DOCUMENTS; i++) {
-        ls_text_release(&batch->documents[i].text);
-        ls_text_release(&batch->documents[i].line);
-    }
     free(batch->documents);
     free(batch->results);
+    ls_text_release(&batch->bytes);
 }
 
 static int fill_batch(void *user, void *job, bool *last, struct ls_error *error)
 {
     struct document_run *run = user;
     struct batch *batch = job;
-    size_t bytes = 0;
+    struct ls_text *bytes = &batch->bytes;
     int status = batch_init(run, batch, error);
     bool found = true;
+    if (bytes->capacity > BATCH_BYTES_KEPT)
+        ls_text_release(bytes);
     batch->count = 0;
-    while (!status && found && batch->count < BATCH_DOCUMENTS && bytes < BATCH_BYTES) {
+    bytes->count = 0;
+    while (!status && found && batch->count < BATCH_DOCUMENTS && bytes->count < BATCH_BYTES) {
         struct data_document *document = &batch->documents[batch->count];
+        const size_t begin = bytes->count;
         document->result = batch->results + (size_t)batch->count * run->result_bytes;
-        status = read_document(run, document, &found, error);
-        if (!status && found && document->number >= run->config->skip) {
-            bytes += document->text.count;
+        status = read_document(run, bytes, document, &found, error);
+        if (!status && found && document->number >= run->config->skip)
             batch->count++;
-        }
+        else
+            bytes->count = begin;
         if (run->config->stop && *run->config->stop)
             break;
     }
+    place_documents(batch);
     *last = !found;
     return status;
 }

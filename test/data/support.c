@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -128,7 +129,7 @@ int rename(const char *from, const char *to)
 
 /* ---- allocations that fail ------------------------------------------------------------------ */
 
-static atomic_long allocation_left = -1, allocations, live;
+static atomic_long allocation_left = -1, allocations, live, live_bytes;
 
 void support_fail_allocation(long n)
 {
@@ -141,6 +142,10 @@ long support_allocations(void)
 long support_live(void)
 {
     return live;
+}
+long support_live_bytes(void)
+{
+    return live_bytes;
 }
 
 int support_fail_each_allocation(int (*make)(void *user, struct ls_error *error), void *user)
@@ -205,6 +210,7 @@ static bool allocation_fails(void)
 static void *counted(void *block)
 {
     live += block != NULL;
+    live_bytes += (long)malloc_usable_size(block);
     return block;
 }
 
@@ -222,8 +228,10 @@ void *realloc(void *block, size_t bytes)
 {
     if (allocation_fails())
         return NULL;
+    const long before = (long)malloc_usable_size(block);
     void *moved = __libc_realloc(block, bytes);
     live += !block && moved;
+    live_bytes += moved ? (long)malloc_usable_size(moved) - before : 0;
     return moved;
 }
 
@@ -235,6 +243,7 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 void free(void *block)
 {
     live -= block != NULL;
+    live_bytes -= (long)malloc_usable_size(block);
     __libc_free(block);
 }
 #endif

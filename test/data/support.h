@@ -31,9 +31,10 @@ void support_fail_output(long n, int errno_value);
 void support_fail_allocation(long n);
 /* True where allocations are counted and can fail: not under a sanitizer, which has its own. */
 bool support_counts_allocations(void);
-/* Allocations made, and blocks not yet freed, since the program began. */
+/* Allocations made, blocks not yet freed and their bytes, since the program began. */
 long support_allocations(void);
 long support_live(void);
+long support_live_bytes(void);
 /* Calls make with each of its allocations failing in turn, and then with none: it returns
  * LS_OK or LS_ENOMEM, and leaves no block. Returns how many calls failed. Skips the test where
  * allocations are not counted. */

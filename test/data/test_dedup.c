@@ -587,4 +587,44 @@ CASE_WITH(test_split_is_a_loop_over_lines, support_setup, support_teardown)
     assert_int_equal(access(support_path("q_0.jsonl"), F_OK), -1);
 }
 
+static int note_memory(void *user, const struct data_document *document, struct ls_error *error)
+{
+    long *most = user;
+    (void)document, (void)error;
+    *most = ls_max(*most, support_live_bytes());
+    return LS_OK;
+}
+
+/* Long documents among short ones, each at another place of its batch: memory is that of a few of
+ * them, not of one for each place. */
+CASE_WITH(test_memory_is_that_of_batches, support_setup, support_teardown)
+{
+    enum { LONG = 1 << 20, COUNT = 24 };
+    if (!support_counts_allocations())
+        skip();
+    struct ls_error error = {0};
+    struct data_corpus *corpus;
+    FILE *in = fopen(support_path("in.jsonl"), "w");
+    for (int i = 0; i < COUNT; i++) {
+        for (int j = 0; j < i; j++)
+            fputs("{\"text\": \"a\"}\n", in);
+        fprintf(in, "{\"text\": \"%0*d\"}\n", LONG, i);
+    }
+    fclose(in);
+    const char *inputs[] = {support_path("in.jsonl")};
+    const struct data_corpus_config config = {
+        .inputs = inputs, .count = 1, .json_key = "text", .keep_lines = true};
+    const long before = support_live_bytes();
+    long most = before;
+    int64_t read;
+    assert_ok(data_corpus_open(&config, &corpus, &error), error);
+    const struct data_documents run = {
+        .corpus = corpus, .read = &read, .workers = 1, .take = note_memory, .user = &most};
+    assert_ok(data_documents_run(&run, &error), error);
+    data_corpus_close(corpus);
+    assert_int_equal(read, COUNT + COUNT * (COUNT - 1) / 2);
+    print_message("%.1f MiB for documents of 1 MiB\n", (double)(most - before) / LONG);
+    assert_in_range(most - before, 2 * LONG, 16 * LONG);
+}
+
 SUITE_MAIN(NULL, NULL)
