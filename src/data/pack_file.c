@@ -16,6 +16,8 @@
  * Numbers are little-endian. The ends tie a packing to its store: one prepared anew has others. */
 #include "data/data_private.h"
 
+#include <lockstep/net.h>
+
 #include <xxhash.h>
 
 static const char magic[8] = "LSPACK\0\1";
@@ -80,8 +82,14 @@ static bool samples_fit(const struct data_pack *pack, int64_t store_tokens)
 int data_pack_again(const char *name, const char *what, int64_t tokens, struct ls_error *error)
 {
     int prefix = (int)ls_max((int64_t)strlen(name) - 5, 0);
-    ls_error_suffix(error, ". Make %s: lockstep data pack %.*s --sequence %lld", what, prefix, name,
-                    (long long)tokens);
+    if (ls_url_is(name))
+        ls_error_suffix(error,
+                        ". Make %s where the store lies on a disk: lockstep data pack STORE "
+                        "--sequence %lld; then upload STORE.pack under this name",
+                        what, (long long)tokens);
+    else
+        ls_error_suffix(error, ". Make %s: lockstep data pack %.*s --sequence %lld", what, prefix,
+                        name, (long long)tokens);
     return LS_EDATA;
 }
 

@@ -288,6 +288,8 @@ CASE_WITH(test_a_packing_elsewhere, setup, teardown)
     store = open_good(s3_name, &disk);
     assert_int_equal(ls_token_store_pack_best_fit(store, T, &error), LS_EDATA);
     assert_text_contains(error.text, "c_train.pack: the store is not packed");
+    assert_text_contains(error.text, ". Make the packing where the store lies on a disk: lockstep "
+                                     "data pack STORE --sequence 700; then upload STORE.pack");
     ls_token_store_close(store);
     assert_ok(ls_store_pack(support_path("c_train"), T, NULL, &report, &error), error);
     upload("c_train.pack", "c_train.pack");
