@@ -9,6 +9,7 @@
 #include <lockstep/data/pack.h>
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 /* ---- prepare -------------------------------------------------------------------------------- */
@@ -87,6 +88,19 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
     return status ? status : records_workers(args, &config->workers, error);
 }
 
+/* By their names: a store that is called as the output is another one. */
+static int pack_made(const struct ls_prepare_config *config, const struct ls_prepare_report *report,
+                     int64_t sequence, struct ls_error *error)
+{
+    char store[PATH_MAX];
+    snprintf(store, sizeof store, "%s_train", config->output);
+    int status = stores_pack(store, sequence, config->stop, error);
+    snprintf(store, sizeof store, "%s_valid", config->output);
+    if (!status && report->validation.tokens > 0)
+        status = stores_pack(store, sequence, config->stop, error);
+    return status;
+}
+
 int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_prepare_config config;
@@ -125,7 +139,7 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
     double bytes = (double)report.text_bytes;
     printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,
            report.seconds, bytes / 1e6 / report.seconds);
-    return sequence ? stores_pack(config.output, sequence, config.stop, error) : LS_OK;
+    return sequence ? pack_made(&config, &report, sequence, error) : LS_OK;
 }
 
 /* ---- inspect -------------------------------------------------------------------------------- */

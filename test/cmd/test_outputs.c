@@ -219,6 +219,15 @@ CASE(test_the_files_of_a_store)
     expect("cmp t_train.idx kept", 0, "");
 }
 
+/* The two stores, and not one that has the name of the output. */
+CASE(test_what_was_prepared_is_packed)
+{
+    expect("for file in bin idx; do cp corpus_train.$file v.$file; done && "
+           "$L data prepare --tokenizer byte --output v text --pack-sequence 32 && "
+           "ls v_train.pack v_valid.pack && ! ls v.pack",
+           0, "");
+}
+
 /* Who reads standard output goes away: a run goes on, and it is no failure, whatever is written. */
 CASE(test_a_reader_that_leaves)
 {
