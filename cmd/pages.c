@@ -123,7 +123,7 @@ OPTIONS(prepare_options) = {
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
     {"--weights", "KEY",
      "weigh the loss of each token by the number under this key of its JSONL object, 1 if it has "
-     "none"},
+     "none, or null"},
     {"--on-error", "stop|skip",
      "stop at a bad JSONL record (the default), or skip it and list it in PREFIX.skipped.txt"},
     {"--no-special-tokens", NULL,

@@ -214,8 +214,8 @@ struct ls_prepare_config {
     enum ls_prepare_records records;
     const struct ls_chat *chat;
     /* The stores have weights (PREFIX_train.weights): each token of a JSONL record weighs the
-     * number under this key, 1 if the record has none. A member that is no number, or no finite
-     * float32, makes a bad record. NULL: no weights are read. */
+     * number under this key, 1 if the record has none, or null. Another member that is no number,
+     * or no finite float32, makes a bad record. NULL: no weights are read. */
     const char *weight_key;
     /* A JSONL record that is malformed or has no text ends the preparation, or, with skip_bad, is
      * passed over: counted, and written with file, line and reason to PREFIX.skipped.txt. skipped

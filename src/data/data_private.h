@@ -242,8 +242,8 @@ int data_record_chat(char *line, size_t length, const struct ls_chat *chat, stru
 /* LS_EDATA unless the line is an object. */
 int data_record_check(char *line, size_t length, struct ls_error *error);
 
-/* *weight = the number under key of an object's line, 1 if there is none. LS_EDATA if it is none,
- * or not finite as a float32. */
+/* *weight = the number under key of an object's line, 1 if there is none, or null. LS_EDATA if it
+ * is another value, or not finite as a float32. */
 int data_record_weight(const char *line, size_t length, const char *key, float *weight,
                        struct ls_error *error);
 

@@ -254,11 +254,11 @@ int data_record_weight(const char *line, size_t length, const char *key, float *
     free(copy);
     const json_t *value = json_object_get(record, key);
     *weight = 1;
-    if (value && !json_is_number(value))
+    if (json_is_number(value))
+        *weight = (float)json_number_value(value);
+    else if (value && !json_is_null(value)) /* records of tables have every key */
         status = ls_error_set(error, LS_EDATA, "\"%.100s\" is %s: expected a number, the weight",
                               key, type_name(value));
-    else if (value)
-        *weight = (float)json_number_value(value);
     if (!status && !isfinite(*weight))
         status = ls_error_set(error, LS_EDATA,
                               "\"%.100s\" is %g: expected a weight that a float32 can hold", key,
