@@ -105,6 +105,8 @@ static int encode_job(void *user, int worker, void *filled, struct ls_error *err
 {
     const struct prepare *prepare = user;
     struct job *job = filled;
+    int before;
+    ls_tokenizer_around(prepare->tokenizer, false, &before);
     bool behind = eod_is_behind(prepare), continued = job->continues;
     bool chat = prepare->config->records == LS_RECORDS_CHAT;
     size_t begin = 0;
@@ -115,13 +117,16 @@ static int encode_job(void *user, int worker, void *filled, struct ls_error *err
                                                   .unfinished = !segment->ends_document,
                                                   .around = prepare->config->around && !chat,
                                                   .special = chat}; /* templates write them */
+        const bool begins = segment->end > begin && !continued;
         if (segment->end > begin)
             status = ls_encode_with(prepare->encoders[worker], job->text.bytes + begin,
                                     segment->end - begin, &options, &job->ids, error);
+        if (begins && options.around && i > 0 && !job->segments[i - 1].ends_document)
+            job->segments[i - 1].ids_end += before; /* an empty prompt has them */
         job->ids.count -= behind && segment->ends_document && segment->end > begin;
         segment->ids_end = job->ids.count;
+        continued = !segment->ends_document && (continued || begins);
         begin = segment->end;
-        continued = !segment->ends_document;
     }
     return status;
 }

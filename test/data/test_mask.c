@@ -249,6 +249,59 @@ CASE_WITH(test_special_tokens, support_setup, support_teardown)
     }
 }
 
+/* An example without a prompt begins as a text does, and what stands in front of it does not count.
+ */
+CASE_WITH(test_completions_alone, support_setup, support_teardown)
+{
+    static const char spec[] = "test/data/golden/families/llama2.json";
+    static const char lines[] = "{\"prompt\": \"the a\", \"completion\": \" b\"}\n"
+                                "{\"prompt\": \"\", \"completion\": \"the c\"}\n";
+    const struct {
+        const char *text;
+        struct ls_encode_options options;
+    } parts[] = {{"the a", {.around = true, .unfinished = true}},
+                 {" b", {.around = true, .continued = true}},
+                 {"the c", {.around = true}}};
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    struct ls_tokenizer *tokenizer;
+    struct ls_encoder *encoder;
+    struct ls_token_store *store;
+    struct ls_token_list expected = {0};
+    int32_t ids[50], masked[50];
+    int64_t ends[3];
+    int before;
+    struct ls_prepare_config config = pairs;
+    config.tokenizer = spec;
+    config.append_eod = false;
+    config.around = true;
+    assert_ok(prepare("x.jsonl", lines, config, &report, &error), error);
+    assert_ok(ls_tokenizer_new(spec, &tokenizer, &error), error);
+    assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(ls_encode_with(encoder, parts[i].text, strlen(parts[i].text), &parts[i].options,
+                                 &expected, &error),
+                  error);
+        ends[i] = expected.count;
+    }
+    ls_tokenizer_around(tokenizer, false, &before);
+    assert_int_equal(before, 1);
+    assert_ok(ls_token_store_open(support_path("c_train"), &store, &error), error);
+    assert_int_equal(ls_token_store_tokens(store), expected.count);
+    assert_ok(ls_token_store_read(store, 0, expected.count, 10000, ids, &error), error);
+    memcpy(masked, ids, sizeof masked);
+    support_mask(store, 0, expected.count, masked);
+    for (int64_t i = 0; i < expected.count; i++) {
+        bool counts = i >= ends[0] && i != ends[1];
+        assert_int_equal(ids[i], expected.ids[i]);
+        assert_int_equal(masked[i] >= 0, counts);
+    }
+    ls_token_store_close(store);
+    ls_encoder_free(encoder);
+    ls_tokenizer_free(tokenizer);
+    ls_token_list_release(&expected);
+}
+
 CASE_WITH(test_bad_examples, support_setup, support_teardown)
 {
     static const struct {
