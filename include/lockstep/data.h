@@ -203,12 +203,13 @@ struct ls_prepare_config {
     /* 0 <= validation < 1, the share of documents held out: document i is one of them where
      * floor((i + 1) * validation) > floor(i * validation). Where that holds out none (fewer than
      * 1 / validation documents), the last `validation` of all tokens is held out instead, cut at
-     * the last end of a line before that place within its document, if there is one. */
+     * the last end of a line before that place within its document, if there is one. An example or
+     * a conversation is counted and held out whole, though each turn of it may be a document. */
     double validation;
     const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
     /* Of examples, all inputs are JSONL, and the stores have a mask: the completion counts, and the
      * end of the document behind it. Each part is encoded by itself, as it is when a model answers.
-     * Examples are held out whole. Of conversations special tokens in the text are meant; what
+     * Of conversations special tokens in the text are meant; what
      * ls_chat_examples says counts, the end of the document does not, and there is none behind one
      * that the template ended with the same token. chat is borrowed. */
     enum ls_prepare_records records;

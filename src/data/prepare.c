@@ -22,7 +22,7 @@ enum {
 struct segment {
     size_t end;
     int64_t ids_end;
-    bool ends_document, counts;
+    bool ends_document, ends_record, counts;
     float weight; /* of its tokens as targets */
 };
 struct job {
@@ -40,7 +40,9 @@ struct prepare {
     struct data_parts parts;
     struct ls_encoder **encoders;  /* [workers] */
     int64_t share;                 /* of SHARE_UNIT */
-    int64_t documents;             /* not empty, and ended */
+    int64_t records;               /* not empty, and ended */
+    int64_t documents;             /* of the record that is written */
+    int64_t last_documents;        /* of the last of records */
     struct data_name recorded;     /* PREFIX.tokenizer */
     struct ls_atomic_file skipped; /* the list of bad records; open once there is one */
 };
@@ -64,13 +66,17 @@ static int segments_put(void *user, void *part, size_t begin, bool ends, struct 
     const struct data_spans *spans = &found->spans;
     if (!ends)
         return add_segment(job, &(struct segment){.end = job->text.count, .weight = 1}, error);
-    struct segment last = {
-        .end = job->text.count, .ends_document = true, .counts = true, .weight = found->weight};
+    struct segment last = {.end = job->text.count,
+                           .ends_document = true,
+                           .ends_record = true,
+                           .counts = true,
+                           .weight = found->weight};
     int status = LS_OK;
     for (int64_t i = 0; i < spans->count && !status; i++) {
         const struct data_span *span = &spans->list[i];
         last = (struct segment){.end = begin + span->end,
                                 .ends_document = span->ends_document,
+                                .ends_record = i + 1 == spans->count,
                                 .counts = span->counts,
                                 .weight = last.weight};
         status = add_segment(job, &last, error);
@@ -178,9 +184,10 @@ static int publish_skipped(struct prepare *prepare, struct ls_error *error)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* The store that document i belongs to: every 1/share-th is held out, evenly. */
-static struct data_writer *writer_of(struct prepare *prepare, int64_t i)
+/* The store that the next record belongs to: every 1/share-th is held out, evenly. */
+static struct data_writer *writer_of(struct prepare *prepare)
 {
+    int64_t i = prepare->records;
     bool held_out = (i + 1) * prepare->share / SHARE_UNIT > i * prepare->share / SHARE_UNIT;
     return held_out ? &prepare->validation : &prepare->train;
 }
@@ -201,6 +208,16 @@ static int end_document(struct prepare *prepare, struct data_writer *writer, str
     return status ? status : data_writer_end_document(writer, error);
 }
 
+/* One of which nothing was written is none. */
+static void end_record(struct prepare *prepare)
+{
+    if (prepare->documents == 0)
+        return;
+    prepare->records++;
+    prepare->last_documents = prepare->documents;
+    prepare->documents = 0;
+}
+
 static int write_job(void *user, void *encoded, struct ls_error *error)
 {
     struct prepare *prepare = user;
@@ -209,7 +226,7 @@ static int write_job(void *user, void *encoded, struct ls_error *error)
     int64_t begin = 0;
     for (int64_t i = 0; i < job->segments_count && !status; i++) {
         const struct segment *segment = &job->segments[i];
-        struct data_writer *writer = writer_of(prepare, prepare->documents);
+        struct data_writer *writer = writer_of(prepare);
         if (prepare->config->records != LS_RECORDS_TEXT)
             status = data_writer_mark(writer, segment->counts, error);
         if (!status && prepare->config->weight_key)
@@ -222,6 +239,8 @@ static int write_job(void *user, void *encoded, struct ls_error *error)
             status = end_document(prepare, writer, error);
             prepare->documents++;
         }
+        if (segment->ends_record)
+            end_record(prepare);
     }
     prepare->report->text_bytes += (int64_t)job->text.count;
     return status;
@@ -322,7 +341,7 @@ static int move_tail(struct prepare *prepare, int64_t first, int64_t cut, int32_
 static int hold_out_example(struct prepare *prepare, int32_t *block, struct ls_error *error)
 {
     struct data_writer *train = &prepare->train;
-    int64_t last = train->documents_count - 1;
+    int64_t last = train->documents_count - prepare->last_documents;
     if (last < 1)
         return ls_error_set(error, LS_EDATA,
                             "one example: none can be held out for validation; add more, or hold "

@@ -123,6 +123,45 @@ CASE_WITH(test_examples_are_held_out_whole, support_setup, support_teardown)
     assert_text_contains(error.text, "one example");
 }
 
+/* A conversation whose turns are documents is held out with all of them. */
+CASE_WITH(test_conversations_are_held_out_whole, support_setup, support_teardown)
+{
+    static const char template[] = "{% for m in messages %}{{ m.content }}"
+                                   "{% if m.role == 'assistant' and loop.last %}!{% endif %}"
+                                   "{% endfor %}";
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    struct ls_chat *chat;
+    char talks[2000] = "", text[200];
+    size_t ends[4];
+    for (int i = 0; i < 4; i++) {
+        int c = 'a' + 4 * i;
+        sprintf(talks + strlen(talks),
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"%c\"}, {\"role\": "
+                "\"assistant\", \"content\": \"%c\"}, {\"role\": \"user\", \"content\": \"%c\"}, "
+                "{\"role\": \"assistant\", \"content\": \"%c\"}]}\n",
+                c, c + 1, c + 2, c + 3);
+        ends[i] = strlen(talks);
+    }
+    assert_ok(ls_chat_new("t", template, strlen(template), NULL, &chat, &error), error);
+    struct ls_prepare_config config = {
+        .records = LS_RECORDS_CHAT, .append_eod = true, .chat = chat, .validation = 0.4};
+    assert_ok(prepare("x.jsonl", talks, config, &report, &error), error);
+    counted_text(support_path("c_train"), text, sizeof text);
+    assert_string_equal(text, ".b!....d!..f!....h!..n!....p!.");
+    counted_text(support_path("c_valid"), text, sizeof text);
+    assert_string_equal(text, ".j!....l!.");
+    talks[ends[1]] = 0; /* of two none is held out by number, so the last */
+    assert_ok(prepare("x.jsonl", talks, config, &report, &error), error);
+    assert_int_equal(report.train.documents, 2);
+    counted_text(support_path("c_valid"), text, sizeof text);
+    assert_string_equal(text, ".f!....h!.");
+    talks[ends[0]] = 0;
+    assert_int_equal(prepare("x.jsonl", talks, config, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "one example");
+    ls_chat_free(chat);
+}
+
 /* Many examples, of more text than a job holds: the mask is that of the texts' lengths. */
 CASE_WITH(test_mask_does_not_depend_on_jobs, support_setup, support_teardown)
 {
