@@ -79,7 +79,8 @@ int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *er
 
 /* conversation[bytes] is a JSON object whose `messages` is a list of {"role": ..., "content": ...};
  * `tools`, `documents` and the members of `chat_template_kwargs` are variables too, as in
- * transformers. *text becomes what the template prints, one part for each stretch that counts or
+ * transformers. `tools` is null, a list of objects, or a string with one of these as JSON; an empty
+ * string is null. *text becomes what the template prints, one part for each stretch that counts or
  * does not; what lies in {% generation %} counts. generation_prompt: ends where the model is to
  * answer. Of {"prompt": [...], "completion": [...]} the first are the messages. LS_EDATA if the
  * conversation is no such object, or the template fails. */

@@ -95,21 +95,63 @@ static int weight_check(const json_t *message, size_t number, struct ls_error *e
     return ls_error_set(error, LS_EDATA, "message %zu: weight: expected 0 or 1", number);
 }
 
+/* Of JSON, with its integers of any size; NULL: it is none. */
+static json_t *load(struct chat_conversation *c, const char *text, size_t bytes, size_t flags,
+                    json_error_t *where)
+{
+    json_t *loaded = json_loadb(text, bytes, flags | JSON_ALLOW_NUL, where);
+    if (!loaded && json_error_code(where) == json_error_numeric_overflow) {
+        loaded = ls_json_load(text, bytes, flags | JSON_ALLOW_NUL, where);
+        c->rounded = true;
+    }
+    return loaded;
+}
+
+/* Tables hold tools as a string of JSON, which TRL decodes too, and as an empty one if there are
+ * none. */
+static int tools_settle(struct chat_conversation *c, struct ls_error *error)
+{
+    static const char expected[] = "expected a list of objects, or a string of JSON with that";
+    const json_t *each;
+    json_t *tools = json_object_get(c->object, "tools");
+    json_error_t where;
+    size_t i;
+    if (json_is_string(tools)) {
+        size_t bytes = json_string_length(tools);
+        tools =
+            bytes ? load(c, json_string_value(tools), bytes, JSON_DECODE_ANY, &where) : json_null();
+        if (!tools)
+            return ls_error_set(error, LS_EDATA, "\"tools\": column %d of the string: %s: %s",
+                                where.column, where.text, expected);
+        if (json_object_set_new(c->object, "tools", tools))
+            return ls_no_memory(error, "for a conversation");
+    }
+    if (!tools || json_is_null(tools))
+        return LS_OK;
+    if (!json_is_array(tools))
+        return ls_error_set(error, LS_EDATA, "\"tools\" is no list: %s", expected);
+    json_array_foreach(tools, i, each)
+    {
+        if (!json_is_object(each))
+            return ls_error_set(error, LS_EDATA, "\"tools\": element %zu is no object: %s", i + 1,
+                                expected);
+    }
+    return LS_OK;
+}
+
 int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *chat,
                            const char *text, size_t bytes, struct ls_error *error)
 {
     json_error_t where;
-    *c = (struct chat_conversation){.chat = chat,
-                                    .object = json_loadb(text, bytes, JSON_ALLOW_NUL, &where),
-                                    .arena = {.limit = RUN_MEMORY_BYTES_MAX}};
-    if (!c->object && json_error_code(&where) == json_error_numeric_overflow) {
-        c->object = ls_json_load(text, bytes, JSON_ALLOW_NUL, &where);
-        c->rounded = true;
-    }
+    *c = (struct chat_conversation){.chat = chat, .arena = {.limit = RUN_MEMORY_BYTES_MAX}};
+    c->object = load(c, text, bytes, 0, &where);
     if (!c->object)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected a JSON object", where.column,
                             where.text);
-    json_t *tools = json_object_get(c->object, "tools");
+    int status = tools_settle(c, error);
+    if (status)
+        return status;
+    const json_t *tools = json_object_get(c->object, "tools");
     c->t = chat->with_tools.name && tools && !json_is_null(tools) ? &chat->with_tools : &chat->t;
     if (!c->t->name)
         return ls_error_set(error, LS_EDATA,
@@ -127,7 +169,7 @@ int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *ch
         if (!json_is_string(json_object_get(each, "role")))
             return ls_error_set(error, LS_EDATA,
                                 "message %zu: expected an object with a string \"role\"", i + 1);
-        int status = weight_check(each, i + 1, error);
+        status = weight_check(each, i + 1, error);
         if (status)
             return status;
         message_settle(each);

@@ -308,6 +308,12 @@ CASE(test_bad_conversations)
          "\"a\"}, "
          "{\"type\": \"input_image\"}]}]}",
          "message 1: its content has a part of type input_image: only text"},
+        {"chatml", "{\"tools\": {}, " ANSWERED "}",
+         "\"tools\" is no list: expected a list of objects, or a string of JSON with that"},
+        {"chatml", "{\"tools\": [{}, \"{}\"], " ANSWERED "}",
+         "\"tools\": element 2 is no object: expected a list of objects"},
+        {"chatml", "{\"tools\": \"[1]\", " ANSWERED "}", "\"tools\": element 1 is no object"},
+        {"chatml", "{\"tools\": \"[{]\", " ANSWERED "}", "\"tools\": column 3 of the string: "},
         {"chatml", "{\"messages\": [" SAYS("assistant", "a") ", \"weight\": 0.5}]}",
          "message 1: weight: expected 0 or 1"},
         {"chatml", "{\"messages\": [" SAYS("assistant", "a") ", \"weight\": 0}]}",
@@ -362,6 +368,27 @@ CASE(test_null_and_other_names)
         expect_text(chat, record, LS_OK, cases[i][1]);
     }
     ls_chat_free(chat);
+}
+
+/* Tools come as a list, or as a string of JSON with one. */
+CASE(test_tools)
+{
+    static const char template[] =
+        "{% if tools %}{% for t in tools %}{{ t.name }};{% endfor %}{% endif %}{{ tools is none }}";
+    static const char *const cases[][2] = {
+        {"[{\"name\": \"f\"}, {\"name\": \"g\"}]", "f;g;False"},
+        {"\"[{\\\"name\\\": \\\"f\\\", \\\"most\\\": 18446744073709551616}]\"", "f;False"},
+        {"\" [{\\\"name\\\": \\\"\\\\u00e9\\\"}] \"", "\xc3\xa9;False"},
+        {"\"[]\"", "False"},
+        {"\"null\"", "True"},
+        {"\"\"", "True"},
+        {"null", "True"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char record[300];
+        snprintf(record, sizeof record, "{\"tools\": %s, " ANSWERED "}", cases[i][0]);
+        expect_print(template, record, LS_OK, cases[i][1]);
+    }
 }
 
 /* A null is absent for templates that ask whether a key is there, and none for those that ask
