@@ -194,8 +194,9 @@ struct ls_prepare_config {
     /* Files and folders. A folder is read recursively: its regular files in the byte order of
      * their names, without those whose name begins with a dot. NAME.jsonl, and the
      * file of "jsonl:PATH" (such as a pipe), holds one JSON object a line, each a document; any
-     * other file is one document. "text:PATH" takes all files as texts, .csv and .tsv too, which
-     * are refused otherwise. A further .gz or .zst is unpacked. */
+     * other file is one document. "text:PATH" takes all files as texts, also tables (.csv, .tsv),
+     * lists of JSON objects and JSON lines under other names, which are refused otherwise. A
+     * further .gz or .zst is unpacked. */
     const char *const *inputs;
     int inputs_count;
     const char *output;    /* prefix of the files written */

@@ -1,12 +1,10 @@
 /* Documents of files and folders: one a file, or one a line of JSONL. */
 #include "data/data_private.h"
 
-#include <lockstep/base/json.h>
 #include <lockstep/base/meter.h>
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -17,6 +15,7 @@ enum {
     FOLDERS_DEEP_MAX = 64,
     LINE_READ_BYTES = 1 << 18,
     LINE_BYTES_MAX = 256 << 20, /* a record is held whole, and parsed: no text is that long */
+    LOOK_BYTES_MAX = 16 << 20,  /* of a text, to see whether it is records */
 };
 
 struct data_corpus {
@@ -235,42 +234,51 @@ static int source_read(struct data_corpus *corpus, char *out, size_t want, size_
     return LS_OK;
 }
 
-/* Whether the first two lines of a text are records. */
-static bool is_records(const char *text, size_t length, const char *key)
+static const char white[] = {' ', '\t', '\r', '\n'};
+
+/* Whether the first two lines of a text are JSON objects. */
+static bool is_records(const char *text, size_t length)
 {
-    struct ls_text line = {0}, value = {0};
+    struct ls_text line = {0};
     int records = 0;
     while (records < 2 && length > 0) {
         const char *end = memchr(text, '\n', length);
         size_t here = end ? (size_t)(end - text) : length;
-        line.count = value.count = 0;
-        if (data_text_put(&line, text, here, NULL) ||
-            data_record_text(line.bytes, here, key, &value, NULL))
+        line.count = 0;
+        if (data_text_put(&line, text, here, NULL) || data_record_check(line.bytes, here, NULL))
             break;
         records++;
         text += here + (end ? 1 : 0);
         length -= here + (end ? 1 : 0);
     }
     ls_text_release(&line);
-    ls_text_release(&value);
     return records == 2;
 }
 
-/* Whether a text is a list whose first object is a record. */
-static bool is_list(const char *text, size_t length, const char *key)
+/* Whether a text begins as a list of JSON objects does. */
+static bool is_list(const char *text, size_t length)
 {
-    static const char white[] = " \t\r\n";
+    static const char begin[] = "[{\"";
+    size_t seen = 0;
+    for (size_t at = 0; at < length && begin[seen]; at++) {
+        if (text[at] == begin[seen])
+            seen++;
+        else if (!memchr(white, text[at], sizeof white))
+            return false;
+    }
+    return !begin[seen];
+}
+
+/* Whether what was read of a text is too short to see whether it is records. */
+static bool is_short(const char *text, size_t length)
+{
     size_t at = 0;
-    while (at < length && memchr(white, text[at], sizeof white - 1))
+    while (at < length && memchr(white, text[at], sizeof white))
         at++;
-    if (at == length || text[at++] != '[')
+    if (length >= LOOK_BYTES_MAX || (at < length && text[at] != '{' && text[at] != '['))
         return false;
-    json_error_t where;
-    json_t *first =
-        ls_json_load(text + at, length - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &where);
-    bool found = json_is_string(json_object_get(first, key));
-    json_decref(first);
-    return found;
+    const char *end = memchr(text, '\n', length);
+    return !end || !memchr(end + 1, '\n', length - (size_t)(end + 1 - text));
 }
 
 static bool is_utf16(const char *text, size_t length)
@@ -279,47 +287,51 @@ static bool is_utf16(const char *text, size_t length)
 }
 
 /* Data sets lie in files NAME.json.gz too, which as texts would be a document each. */
-static int text_check(struct data_corpus *corpus, const char *text, size_t length,
+static int text_check(const struct input *input, const char *text, size_t length,
                       struct ls_error *error)
 {
-    bool first = !corpus->text_begun;
-    corpus->text_begun = true;
-    const char *path = corpus->inputs[corpus->at].path, *key = corpus->config.json_key;
-    if (first && is_utf16(text, length))
+    const char *path = input->path;
+    if (is_utf16(text, length))
         return ls_error_set(error, LS_EDATA,
                             "%.300s: UTF-16: expected UTF-8: iconv -f UTF-16 -t UTF-8 converts it",
                             path);
-    if (!first || corpus->inputs[corpus->at].as == AS_TEXT)
+    if (input->as == AS_TEXT)
         return LS_OK;
-    if (is_list(text, length, key))
-        return ls_error_set(
-            error, LS_EDATA,
-            "%.300s: a list of JSON objects with the key \"%s\", of which all would "
-            "be one document: expected a file NAME.jsonl with one object a line",
-            path, key);
-    if (!is_records(text, length, key))
+    if (is_list(text, length))
+        return ls_error_set(error, LS_EDATA,
+                            "%.300s: a list of JSON objects, of which all would be one document: "
+                            "expected a file NAME.jsonl with one object a line: jq -c '.[]' "
+                            "converts it; text:%.300s takes it as one text",
+                            path, path);
+    if (!is_records(text, length))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
-                        "%.300s: its lines are JSON objects with the key \"%s\", but its name does "
-                        "not end in .jsonl, .jsonl.gz or .jsonl.zst, so all of it would be one "
-                        "document: rename it, or give jsonl:%.300s",
-                        path, key, path);
+                        "%.300s: its lines are JSON objects, but its name does not end in .jsonl, "
+                        ".jsonl.gz or .jsonl.zst, so all of it would be one document: rename it, "
+                        "or give jsonl:%.300s; text:%.300s takes it as one text",
+                        path, path, path);
 }
 
 static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *out,
                      enum data_part *part, struct ls_error *error)
 {
-    size_t got;
-    int status = data_text_reserve(out, want, error);
-    if (!status)
-        status = source_read(corpus, out->bytes + out->count, want, &got, error);
-    if (!status)
-        status = text_check(corpus, out->bytes + out->count, got, error);
-    if (status)
-        return status;
-    out->count += got;
-    *part = got > 0 ? DATA_MORE : DATA_DOCUMENT_END;
-    return LS_OK;
+    const size_t begin = out->count;
+    const bool first = !corpus->text_begun;
+    size_t got = 0;
+    int status = LS_OK;
+    corpus->text_begun = true;
+    do {
+        status = data_text_reserve(out, want, error);
+        if (!status)
+            status = source_read(corpus, out->bytes + out->count, want, &got, error);
+        if (status)
+            return status;
+        out->count += got;
+    } while (first && got > 0 && is_short(out->bytes + begin, out->count - begin));
+    *part = out->count > begin ? DATA_MORE : DATA_DOCUMENT_END;
+    return first ? text_check(&corpus->inputs[corpus->at], out->bytes + begin, out->count - begin,
+                              error)
+                 : LS_OK;
 }
 
 /* Appends what the source has next to lines; lines_end where that was all. */

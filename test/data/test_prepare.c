@@ -506,21 +506,26 @@ CASE_WITH(test_records_under_another_name, setup, support_teardown)
     const char *path = input("c4.json", records);
     char marked[320];
     snprintf(marked, sizeof marked, "jsonl:%s", path);
-    refuse_input(path, LS_EDATA, "c4.json: its lines are JSON objects with the key \"text\"");
+    refuse_input(path, LS_EDATA, "c4.json: its lines are JSON objects, but its name");
     refuse_input(pack_gzip("c4.json.gz", records, 0), LS_EDATA, "c4.json.gz: its lines are JSON");
     refuse_input(input("list.json", " [\n{\"n\": [1], \"text\": \"a\"}, {}]"), LS_EDATA,
-                 "list.json: a list of JSON objects with the key \"text\"");
-    refuse_input(input("ids.json", "[{\"id\": 18446744073709551616, \"text\": \"a\"}]"), LS_EDATA,
-                 "ids.json: a list of JSON objects with the key \"text\"");
+                 "list.json: a list of JSON objects, of which all would be one document");
+    refuse_input(input("alpaca.json", "[{\"output\": \"a\"}]"), LS_EDATA,
+                 "alpaca.json: a list of JSON objects");
+    refuse_input(input("code.json", "{\"content\":\"a\"}\n{\"content\":\"a\"}\n"), LS_EDATA,
+                 "code.json takes it as one text");
     const char *inputs[] = {marked};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "a|b|");
+    snprintf(marked, sizeof marked, "text:%s", support_path("in/alpaca.json"));
+    assert_train(&config, "[{\"output\": \"a\"}]|");
     static const char *const texts[] = {"{\"text\":\"a\"}\n",
                                         "{\"text\":\"a\"}\n{\n}",
-                                        "{\"x\":\"a\"}\n{\"x\":\"a\"}\n",
+                                        "{\"x\":\"a\"}\n{\"x\":\"a\"\n",
                                         "\n\nab",
-                                        "[{\"x\":\"text\"}]",
-                                        "[{\"text\":1}]",
+                                        "[\"text\"]",
+                                        "[{}]",
+                                        "{",
                                         "[",
                                         "[a text]"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -529,6 +534,30 @@ CASE_WITH(test_records_under_another_name, setup, support_teardown)
         snprintf(want, sizeof want, "%s|", texts[i]);
         assert_train(&config, want);
     }
+}
+
+/* Their first line is longer than what is read at once; a text that begins as they do is whole. */
+CASE_WITH(test_long_records_under_another_name, setup, support_teardown)
+{
+    enum { BYTES = 3 << 20 };
+    static const char begin[] = "{\"text\":\"", end[] = "\"}\n{\"text\":\"b\"}\n";
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    memcpy(text, begin, sizeof begin - 1);
+    memcpy(text + BYTES - (sizeof end - 1), end, sizeof end - 1);
+    const char *inputs[] = {input("long.json", "")};
+    scratch_write(inputs[0], text, BYTES);
+    refuse_input(inputs[0], LS_EDATA, "long.json: its lines are JSON objects");
+    text[BYTES - 2] = 'a';
+    scratch_write(inputs[0], text, BYTES);
+    free(text);
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    assert_int_equal(report.train.documents, 1);
+    assert_int_equal(report.text_bytes, BYTES);
 }
 
 CASE_WITH(test_a_folder_is_no_prefix, setup, support_teardown)
