@@ -167,7 +167,8 @@ int ls_trainer_step_on(struct ls_trainer *trainer, const struct ls_given_batch *
 /* Collective. The same step in two parts: backward makes the gradient, update clips it and applies
  * it. In between you may evaluate, score, generate, hash and save, all with the parameters before
  * the step; another step is LS_EINVAL. Backward reports its own part and counts no step; update
- * reports the whole step. */
+ * reports the whole step. You may also write to gradients (ls_trainer_dtensor, ls_trainer_publish):
+ * update clips, judges and reports the norm of what was written. */
 int ls_trainer_backward(struct ls_trainer *trainer, const struct ls_given_batch *batch,
                         struct ls_step_report *report, struct ls_error *error);
 int ls_trainer_update(struct ls_trainer *trainer, struct ls_step_report *report,

@@ -321,21 +321,46 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
     return status;
 }
 
-/* What the host needs to know of a gradient before it updates with it, and the one place in a step
- * where it waits for the device: the losses, which each forward left in t->losses, and the global
- * norm, whose squares are added exactly, so that it does not matter who holds what. */
-static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
-                          struct train_gradient *gradient, struct ls_error *error)
+/* The squares of what this rank holds, and the one place in a step where the host waits for the
+ * device. */
+static int gradient_square(struct ls_trainer *t, struct ls_error *error)
 {
     int status = ls_state_square(t->state, error);
     if (!status)
         status = ls_queue_synchronise(&t->ops.queue, error);
-    status = tiers_agree(t, status, error);
+    return tiers_agree(t, status, error);
+}
+
+/* The global norm: squares are added exactly, so that it does not matter who holds what. */
+static int gradient_norm(struct ls_trainer *t, struct train_gradient *gradient,
+                         struct ls_error *error)
+{
+    int status = ls_state_norm(t->state, &gradient->norm, error);
+    gradient->norm /= gradient->scale;
+    return status;
+}
+
+/* What the host needs to know of a gradient before it updates with it: the losses, which each
+ * forward left in t->losses, and the norm. */
+static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
+                          struct train_gradient *gradient, struct ls_error *error)
+{
+    int status = gradient_square(t, error);
     if (!status)
         status = loss_reduce(t, batch, &gradient->loss, error);
+    return status ? status : gradient_norm(t, gradient, error);
+}
+
+/* The caller may have written to it since. */
+static int gradient_judge_again(struct ls_trainer *t, struct train_gradient *gradient,
+                                struct ls_error *error)
+{
+    enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_REDUCE);
+    tiers_hold(t, true);
+    int status = gradient_square(t, error);
     if (!status)
-        status = ls_state_norm(t->state, &gradient->norm, error);
-    gradient->norm /= gradient->scale;
+        status = gradient_norm(t, gradient, error);
+    stage_pass_end(t, before);
     return status;
 }
 
@@ -588,6 +613,7 @@ struct step_waiting {
     struct train_batch batch;
     struct train_gradient gradient;
     struct ls_step_report report;
+    int64_t changes; /* the trainer's, when the gradient was made */
 };
 
 static int waiting_begin(struct ls_trainer *t, struct ls_step_report *report,
@@ -604,6 +630,7 @@ static int waiting_begin(struct ls_trainer *t, struct ls_step_report *report,
     }
     step_report(t, &w->batch, &w->gradient, report);
     w->report = *report;
+    w->changes = t->changes;
     t->waiting = w;
     return LS_OK;
 }
@@ -618,7 +645,9 @@ static int waiting_end(struct ls_trainer *t, struct ls_step_report *report, stru
     memcpy(t->times.works, report->works, sizeof report->works);
     waits_add(t, -1, report->wait_s);
     tiers_add(t, -1, report);
-    int status = step_update(t, &w->gradient, true, report, error);
+    int status = w->changes == t->changes ? LS_OK : gradient_judge_again(t, &w->gradient, error);
+    if (!status)
+        status = step_update(t, &w->gradient, true, report, error);
     if (!status) {
         step_count(t, &w->batch);
         step_report(t, &w->batch, &w->gradient, report);

@@ -390,6 +390,93 @@ CASE(test_loss_and_gradient_are_the_weighted_ones)
     twin = HONEST;
 }
 
+/* ---- gradients that are written -------------------------------------------------------------- */
+
+/* Of all tensors of gradients that a rank has. */
+static void gradients_scale(struct ls_trainer *t, float by)
+{
+    static const enum ls_tensor_kind kinds[] = {LS_TENSOR_GRADIENT, LS_TENSOR_TABLE_GRADIENT};
+    struct ls_dtensor tensor;
+    for (int i = 0; i < ls_trainer_params(t)->count; i++)
+        for (int k = 0; k < 2; k++)
+            if (!ls_trainer_dtensor(t, i, kinds[k], &tensor, NULL))
+                for (int64_t j = 0; j < tensor.local_count; j++)
+                    ((float *)tensor.data)[j] *= by;
+}
+
+enum { DIVISOR = 1024 };
+
+static int written_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct job *job = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report = {0};
+    struct ls_digest hash;
+    struct batch *batch = calloc(1, sizeof *batch);
+    batch_fill(batch, 10, 8, 64);
+    batch->given.sum = true;
+    batch->given.temperature = 1;
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_backward(t, &batch->given, &report, error);
+    double norm = report.grad_norm;
+    if (!status && (norm < 2 || norm > DIVISOR / 2))
+        status =
+            ls_error_set(error, LS_EINVAL, "a norm of %g: the factor is to undo clipping", norm);
+    if (!status) {
+        gradients_scale(t, 1.0f / DIVISOR);
+        status = ls_trainer_publish(t, error);
+    }
+    if (!status)
+        status = ls_trainer_update(t, &report, error);
+    if (!status && report.grad_norm != norm / DIVISOR)
+        status = ls_error_set(error, LS_EINVAL, "the norm is %g, of what was written %g",
+                              report.grad_norm, norm / DIVISOR);
+    if (!status)
+        status = ls_trainer_hash(t, &hash, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->told->hash[0] = hash;
+    ls_trainer_free(t);
+    free(batch);
+    return status;
+}
+
+/* The update clips what was written, which is small here: as if nothing was clipped. */
+CASE(test_what_was_written_to_gradients_is_clipped)
+{
+    static const char *const words[] = {
+        "optim.clip=0", "optim.clip=1",
+        "optim.clip=1 parallel.pp=2 parallel.dp=2 parallel.zero=1 batch.micro=2",
+        "optim.clip=1 parallel.dp=2 memory.offload.optimizer=host"};
+    static struct told one, other;
+    for (int i = 0; i < 4; i++) {
+        struct ls_error error = {0};
+        struct job job = {.config = config_of_words(PLAIN "optim.lr=1 %s", words[i]),
+                          .told = i ? &other : &one};
+        if (ls_world_run((int)ls_config_ranks(&job.config), written_body, &job, &error))
+            fail_msg("%s: %s", words[i], error.text);
+        if (i && memcmp(&one.hash[0], &other.hash[0], sizeof one.hash[0]))
+            fail_msg("%s: another hash than without clipping", words[i]);
+    }
+}
+
+CASE(test_what_was_written_to_gradients_is_finite)
+{
+    static struct batch batch;
+    struct ls_config config = config_of_words(PLAIN);
+    struct ls_comm *world;
+    struct ls_trainer *t = trainer_of(&config, &world);
+    struct ls_step_report report;
+    struct ls_error error = {0};
+    batch_fill(&batch, 10, 8, 64);
+    assert_ok(ls_trainer_backward(t, &batch.given, &report, &error), error);
+    gradients_scale(t, NAN);
+    assert_ok(ls_trainer_publish(t, &error), error);
+    assert_int_equal(ls_trainer_update(t, &report, &error), LS_ENUMERIC);
+    assert_text_contains(error.text, "the gradient norm nan");
+    trainer_end(t, world);
+}
+
 /* ---- weights of one -------------------------------------------------------------------------- */
 
 static struct ls_digest hash_of(const char *words, const struct batch *batch)
