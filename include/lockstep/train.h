@@ -227,8 +227,9 @@ void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats sta
  * which mesh it lies. */
 enum ls_tensor_kind {
     LS_TENSOR_PARAMETER,
-    LS_TENSOR_GRADIENT, /* of the last step, before clipping; of a tied table that of the head. With
-                         * Muon a hidden matrix has none: the update uses it up */
+    LS_TENSOR_GRADIENT, /* of the last step, before clipping, times ls_trainer_gradient_scale; of a
+                         * tied table that of the head. With Muon a hidden matrix has none: the
+                         * update uses it up */
     LS_TENSOR_TABLE_GRADIENT, /* of a tied table that of the embedding; others have none */
     LS_TENSOR_STATE,          /* + s: state s of the optimizer, of the type optim.moments */
 };
@@ -239,6 +240,9 @@ enum ls_tensor_kind {
  * taken yet that made the gradient. */
 int ls_trainer_dtensor(const struct ls_trainer *trainer, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error);
+
+/* Local. The loss scale of the last gradients: their values are too large by it. 1 but for fp16. */
+double ls_trainer_gradient_scale(const struct ls_trainer *trainer);
 
 /* Collective. Parameters were written, between two steps and alike on all ranks that hold the same
  * elements: the copies that are computed with follow. */

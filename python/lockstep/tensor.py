@@ -139,8 +139,8 @@ class Tensor:
 
         Where one rank has all of it the array is the library's memory: no copy. Of a run, writing to
         it between two steps changes the parameter, on all ranks from the next call on; of a model
-        it is read-only. Where ranks share it, it is a copy, read-only; :meth:`set` writes. Over MPI
-        that is collective.
+        it is read-only. Where ranks share it, and of a gradient in fp16, it is a copy, read-only;
+        :meth:`set` writes. Over MPI that is collective.
         """
         np = numpy()
         try:
@@ -194,8 +194,8 @@ class Tensor:
             view = self._view_get()
         except ArgumentError as error:
             self._owner._session_open()
-            raise ArgumentError(f"{error}: expected a tensor that one rank has all of; full() is a copy of "
-                                "this one") from None
+            raise ArgumentError(f"{error}: expected one that lies on one rank as it is; full() is a copy "
+                                "of this one") from None
         if copy is False and not view.trains:
             raise ArgumentError(f"{self.name}: a model's tensors are only read: DLPack has a copy; numpy() "
                                 "is the same memory, read-only")

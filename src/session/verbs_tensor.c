@@ -17,6 +17,7 @@ struct held {
     struct ls_dtensor tensor;
     int64_t live; /* elements of the whole one, without padding rows of the vocabulary */
     float *other; /* of a tied table: the embedding's gradient, to be added; NULL: none */
+    bool scaled;  /* values lie there times the loss scale */
 };
 
 static int asked_read(const struct order *order, struct asked *asked, struct ls_error *error)
@@ -58,6 +59,8 @@ static int tensor_held(struct rank *rank, const struct asked *asked, struct held
         if (!status && tied && asked->kind == LS_TENSOR_GRADIENT)
             status = ls_trainer_dtensor(rank->trainer, i, LS_TENSOR_TABLE_GRADIENT, &other, error);
         held->other = other.data;
+        held->scaled =
+            asked->kind == LS_TENSOR_GRADIENT && rank->session->config.numerics.precision == LS_F16;
         return status;
     }
     if (asked->kind != LS_TENSOR_PARAMETER)
@@ -282,10 +285,11 @@ static int view_answer(struct rank *rank, const struct asked *asked, const struc
     void *data = held->tensor.data;
     if (mpi && !held->here)
         status = ls_error_set(error, LS_EINVAL, "%s: this process has nothing of it", asked->name);
-    else if (answers && !is_whole(held))
+    else if (answers && (held->scaled || !is_whole(held)))
         status = ls_error_set(error, LS_EINVAL, "%s: it is %s, and no view shows it", asked->name,
-                              held->other ? "the sum of the head's gradient and the embedding's"
-                                          : "cut over ranks");
+                              held->scaled  ? "kept times the loss scale of fp16"
+                              : held->other ? "the sum of the head's gradient and the embedding's"
+                                            : "cut over ranks");
     status = ls_comm_agree(rank->world, status, error);
     if (status || !answers)
         return status;
@@ -299,17 +303,20 @@ static int view_answer(struct rank *rank, const struct asked *asked, const struc
     return status ? status : view_add(s, asked, held, error);
 }
 
-/* Of a tied table: the gradients of head and embedding as the update adds them, in *made. */
-static int gradients_add(struct held *held, float **made, struct ls_error *error)
+/* A gradient as the update takes it, in *made if it does not lie there so: without the loss scale,
+ * and of a tied table the sum of head and embedding. */
+static int gradient_make(const struct rank *rank, struct held *held, float **made,
+                         struct ls_error *error)
 {
-    const float *head = held->tensor.data;
-    if (!held->other)
+    const float *gradient = held->tensor.data;
+    if (!held->other && !held->scaled)
         return LS_OK;
+    float scale = (float)ls_trainer_gradient_scale(rank->trainer);
     *made = malloc((size_t)held->tensor.local_count * sizeof **made + 1);
     if (!*made)
-        return ls_no_memory(error, "for the gradient of a tied table");
+        return ls_no_memory(error, "for a gradient");
     for (int64_t i = 0; i < held->tensor.local_count; i++)
-        (*made)[i] = head[i] + held->other[i];
+        (*made)[i] = (held->other ? gradient[i] + held->other[i] : gradient[i]) / scale;
     held->tensor.data = *made;
     return LS_OK;
 }
@@ -330,7 +337,7 @@ static int tensor_run(struct rank *rank, struct ls_error *error)
     if (!status)
         status = tensor_held(rank, &asked, &held, error);
     if (!status && how != VIEW)
-        status = gradients_add(&held, &made, error);
+        status = gradient_make(rank, &held, &made, error);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
         status = source_find(rank, &asked, &held, &source, error);
@@ -368,6 +375,17 @@ static int tensor_write(struct rank *rank, struct held *held, int source, const 
     return ls_comm_agree(rank->world, status, error);
 }
 
+/* A gradient that was written is kept as a backward leaves it. */
+static void gradient_keep(const struct rank *rank, const struct held *held)
+{
+    float *gradient = held->tensor.data;
+    float scale = held->scaled ? (float)ls_trainer_gradient_scale(rank->trainer) : 1;
+    for (int64_t i = 0; i < held->tensor.local_count && held->scaled; i++)
+        gradient[i] *= scale;
+    if (held->other) /* the sum is what was written */
+        memset(held->other, 0, (size_t)held->tensor.local_count * sizeof *held->other);
+}
+
 static int tensor_set_run(struct rank *rank, struct ls_error *error)
 {
     const struct order *order = &rank->session->order;
@@ -400,8 +418,8 @@ static int tensor_set_run(struct rank *rank, struct ls_error *error)
     status = ls_comm_agree(rank->world, status, error); /* each process has its own value */
     if (!status)
         status = tensor_write(rank, &held, source, value->data, error);
-    if (!status && held.other) /* the sum is what was written */
-        memset(held.other, 0, (size_t)held.tensor.local_count * sizeof *held.other);
+    if (!status && held.here)
+        gradient_keep(rank, &held);
     return status ? status : ls_trainer_publish(rank->trainer, error);
 }
 

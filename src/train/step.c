@@ -375,7 +375,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
         return status;
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_REDUCE);
     status = ls_state_gradient(t->state, error);
-    gradient->scale = batch->loss_scale;
+    gradient->scale = t->gradient_scale = batch->loss_scale;
     gradient->weighted = batch->weights != NULL;
     if (!status)
         status = gradient_judge(t, batch, gradient, error);

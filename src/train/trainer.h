@@ -141,6 +141,7 @@ struct ls_trainer {
     struct ls_optim_config outer;           /* of the outer one; of a server's workers */
     struct workers *workers;                /* NULL: there are none */
     struct ls_loss_scale_config loss_scale; /* how the state's changes */
+    double gradient_scale;                  /* that of the last gradient */
     struct ls_tp tp;
     struct ls_cp cp;
     struct ls_training_data data;

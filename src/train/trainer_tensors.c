@@ -14,6 +14,11 @@ static const float *gradient_of(const struct ls_trainer *t, int i, bool table)
     return t->state->gradient && place >= 0 ? t->state->gradient + place : NULL;
 }
 
+double ls_trainer_gradient_scale(const struct ls_trainer *t)
+{
+    return t->gradient_scale;
+}
+
 int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error)
 {

@@ -746,7 +746,9 @@ def test_numbers_and_texts_of_numpy_are_arguments(open_run):
 
 
 @pytest.mark.parametrize("keys", [{}, {"parallel.pp": 2}, {"parallel.tp": 2},
-                                  {"parallel.dp": 2, "parallel.zero": 2}], ids=str)
+                                  {"parallel.dp": 2, "parallel.zero": 2},
+                                  {"numerics.precision": "fp16"},
+                                  {"numerics.precision": "fp16", "parallel.tp": 2}], ids=str)
 def test_gradients_are_what_the_update_adds(recipe, keys):
     """Of a tied table both: the head's and the embedding's."""
     sgd = {"optim": {"name": "sgd", "momentum": 0, "lr": 1, "schedule": "constant", "clip": 0,
