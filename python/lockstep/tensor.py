@@ -109,6 +109,13 @@ class Tensor:
         """The gradient of the last step, before clipping: of a run's trained parameter."""
         return Tensor(self._owner, self._entry, "gradient")
 
+    @grad.setter
+    def grad(self, values: Any) -> None:
+        mine = isinstance(values, Tensor) and values._owner is self._owner and (
+            (values.kind, values.name) == ("gradient", self.name))
+        if not mine:  # tensor.grad *= 0.5 has written
+            self.grad.set(values)
+
     def state(self, i: int) -> "Tensor":
         """State i of the optimizer: 0 and 1 are AdamW's moments."""
         count = self._entry["states"]

@@ -771,6 +771,17 @@ def test_gradients_are_what_the_update_adds(recipe, keys):
         values = table.full()
         run.step()
         np.testing.assert_array_equal(table.full(), values - 1)
+        run.backward(tokens, np.ones((4, 17)))
+        table.grad = ones * 2
+        assert (table.grad == 2).all()
+        table.grad *= 0.5
+        assert (table.grad == 1).all()
+        norm = run.params["ln_f.weight"]
+        norm.grad = np.ones(32)
+        norm.grad = norm.grad + norm.grad
+        assert (norm.grad == 2).all() and (table.grad == 1).all()
+        with pytest.raises(ls.ArgumentError, match="expected an array of numbers"):
+            table.grad = None
 
 
 def test_what_has_no_log_probability_counts_for_nothing(open_run):
