@@ -272,8 +272,9 @@ class Tensor:
     __radd__, __rsub__, __rmul__, __rtruediv__, __rpow__, __rmatmul__ = map(_of_values, (
         "__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__rpow__", "__rmatmul__"))
     __floordiv__, __mod__ = map(_of_values, ("__floordiv__", "__mod__"))
-    __iadd__, __isub__, __imul__, __itruediv__ = map(_in_place, (
-        "__iadd__", "__isub__", "__imul__", "__itruediv__"))
+    __iadd__, __isub__, __imul__, __itruediv__, __ifloordiv__, __imod__, __ipow__ = map(_in_place, (
+        "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__"))
+    __imatmul__ = _in_place("__matmul__")  # numpy before 1.25 has no __imatmul__
 
     # -- writing --
 

@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import linecache
+import operator
 import os
 import pathlib
 import pickle
@@ -255,6 +256,11 @@ def test_a_tensor_is_read_and_written_like_an_array(recipe, layout):
         assert run.hash() == before
         run.params["h.0.attn.q.weight"] = values + 1
         assert (tensor == values + 1).all()
+        for name, other in (("ipow", 2), ("imatmul", values), ("ifloordiv", 0.5), ("imod", 3)):
+            wanted = getattr(operator, name[1:])(tensor.full(), other)
+            assert getattr(operator, name)(tensor, other) is tensor
+            np.testing.assert_array_equal(tensor, wanted)
+        tensor.set(values + 1)
         tensor[0] = 3
         assert (tensor[0] == 3).all() and (tensor[1:] == values[1:] + 1).all()
 
