@@ -193,6 +193,17 @@ def floats(name: str, values: Any, like: Tuple[int, ...], all_finite: bool = Tru
     return array
 
 
+def row_lengths(name: str, ids: Any) -> Any:
+    """int32 [n]: how many ids each row has before the -1 that end it."""
+    np = numpy()
+    lengths = (ids >= 0).sum(axis=1).astype(np.int32)
+    wrong = (ids < 0) & (np.arange(ids.shape[1])[None, :] < lengths[:, None])
+    if wrong.any():
+        row = int(np.argwhere(wrong)[0][0])
+        raise ArgumentError(f"{name}[{row}]: -1 ends a row: nothing may follow it")
+    return lengths
+
+
 def ragged(name: str, rows: Any, vocabulary: int) -> Tuple[Any, Any]:
     """ids [n, longest] and lengths [n] of rows of token ids: lists of different lengths, or one
     array whose rows end with -1."""
@@ -213,13 +224,9 @@ def ragged(name: str, rows: Any, vocabulary: int) -> Tuple[Any, Any]:
     else:
         array = shaped(name, rows, 2)
     ids = token_ids(name, array, vocabulary, least=-1)
-    lengths = (ids >= 0).sum(axis=1).astype(np.int32)
-    inside = np.arange(ids.shape[1])[None, :] < lengths[:, None]
-    if (ids < 0)[inside].any():
-        row = int(np.argwhere((ids < 0) & inside)[0][0])
-        raise ArgumentError(f"{name}[{row}]: -1 ends a row: nothing may follow it")
+    lengths = row_lengths(name, ids)
     if ids.shape[0] == 0:
         raise ArgumentError(f"{name}: expected at least one")
     if (lengths == 0).any():
         raise ArgumentError(f"{name}[{int(np.argmin(lengths))}]: expected at least one token")
-    return np.where(inside, ids, 0).astype(np.int32), lengths
+    return np.maximum(ids, 0), lengths

@@ -525,8 +525,8 @@ class Run(_Opened):
         Without tokens on the next batch of ``data.train``; after :meth:`backward` the update alone.
 
         Args:
-            tokens: int [sequences, T] of the whole batch; each rank takes its share. Sequences are
-                at most ``batch``; padding stands for those that lack.
+            tokens: int [sequences, T] of the whole batch; each rank takes its share. Shorter rows end
+                with -1. Sequences are at most ``batch``; padding stands for those that lack.
             targets: int [sequences, T], what follows each token, -1 where nothing counts; T is at
                 most ``sequence``. None: the tokens themselves, one further, so that T may be one
                 more.
@@ -553,6 +553,7 @@ class Run(_Opened):
                 raise ArgumentError("targets and weights need tokens")
             return []
         ids = _arrays.token_ids("tokens", tokens, self.vocabulary, least=-1)
+        _arrays.row_lengths("tokens", ids)  # a -1 before a token would be one that it attends to
         if targets is None:
             least_two = ids.shape[1] >= 2
             if not least_two:

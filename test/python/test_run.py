@@ -153,6 +153,10 @@ def test_a_batch_of_arrays_is_a_step(recipe):
                 run.step(wrong)
         with pytest.raises(ls.LockstepError, match="weights"):
             run.step(tokens, weights=np.full((4, 17), np.nan))
+        padded = np.where(np.arange(17) == 3, -1, tokens)
+        for given in (padded,), (padded[:, 3:], np.full((4, 14), -1)):
+            with pytest.raises(ls.ArgumentError, match=r"tokens\[0\]: -1 ends a row: nothing may follow"):
+                run.step(*given)
         with pytest.raises(ls.ArgumentError, match="need tokens"):
             run.step(targets=tokens)
         assert run.step(tokens[:, ::2]).step == 2  # not contiguous
