@@ -532,7 +532,7 @@ class Run(_Opened):
                 more.
             weights: float [sequences, T] of each target (of each token, where targets is None); the
                 loss is their weighted mean.
-            sum: the loss is the weighted sum.
+            sum: the loss of the given batch is the weighted sum.
         """
         session = self._session_open()
         batch: List[Any] = []

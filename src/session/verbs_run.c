@@ -100,9 +100,14 @@ static int batch_check(struct ls_session *s, struct ls_error *error)
     static const struct {
         const char *name, *dtype;
     } others[] = {{"targets", "i4"}, {"weights", "f4"}, {"entropy_weights", "f4"}};
-    bool sum;
+    bool sum = false;
     const struct option options[] = {{"sum", .flag = &sum}, {0}};
     int status = options_read(order, options, error);
+    if (!status && sum && !inputs)
+        status = ls_error_set(error, LS_EINVAL,
+                              "%s: sum: expected a batch with it: it says how the batch's losses "
+                              "are added",
+                              order->verb->name);
     if (!status)
         status = order_array_check(order, "inputs", "i4", 2, error);
     for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++) {

@@ -179,6 +179,7 @@ CASE_WITH(test_refused, scratch_setup, scratch_teardown)
     ok(s, "open", keys_of(state, "refused", layouts[1]), NULL, 0);
     refused(s, "open", keys_of(state, "twice", ""), NULL, 0, LS_EINVAL, "close what is open first");
     refused(s, "step", NULL, NULL, 0, LS_ECONFIG, "data.train");
+    refused(s, "step", "{\"sum\": true}", NULL, 0, LS_EINVAL, "sum: expected a batch");
     b.inputs[5] = VOCAB;
     refused(s, "step", NULL, b.arrays, 2, LS_EDATA, "token 5");
     b.arrays[1].shape[1]--;
