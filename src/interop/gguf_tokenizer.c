@@ -328,22 +328,35 @@ static void merges_put(struct gguf_metadata *metadata, const json_t *merges)
     }
 }
 
+/* The token that is put in front of a text, or behind it; -1: none that the model has. */
+static int32_t around_of(const struct vocabulary *v, bool behind)
+{
+    int count;
+    const int32_t *ids = ls_tokenizer_around(v->tokenizer, behind, &count);
+    return count == 1 && *ids < v->count ? *ids : -1;
+}
+
+/* An absent key is no answer: llama.cpp then puts a token in front of a text for some ways to split
+ * it, and none for others. */
 static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
 {
-    static const struct {
+    const int32_t front = around_of(v, false), behind = around_of(v, true);
+    const struct {
         const char *theirs, *key;
-    } ids[] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
-               {"eos_token_id", "tokenizer.ggml.eos_token_id"},
-               {"pad_token_id", "tokenizer.ggml.padding_token_id"}};
+        int32_t known; /* -1: nothing but config.json says it */
+    } ids[] = {{"bos_token_id", "tokenizer.ggml.bos_token_id", front},
+               {"eos_token_id", "tokenizer.ggml.eos_token_id", behind},
+               {"pad_token_id", "tokenizer.ggml.padding_token_id", -1}};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         const json_t *id = json_object_get(v->description, ids[i].theirs);
         id = json_is_array(id) ? json_array_get(id, 0) : id;
-        if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < v->count)
-            gguf_put_u32(metadata, ids[i].key, (uint32_t)json_integer_value(id));
+        json_int_t there = json_is_integer(id) ? json_integer_value(id) : -1;
+        there = ids[i].known >= 0 ? ids[i].known : there;
+        if (there >= 0 && there < v->count)
+            gguf_put_u32(metadata, ids[i].key, (uint32_t)there);
     }
-    const json_t *begins = json_object_get(v->settings, "add_bos_token");
-    if (json_is_boolean(begins))
-        gguf_put_bool(metadata, "tokenizer.ggml.add_bos_token", json_is_true(begins));
+    gguf_put_bool(metadata, "tokenizer.ggml.add_bos_token", front >= 0);
+    gguf_put_bool(metadata, "tokenizer.ggml.add_eos_token", behind >= 0);
 }
 
 /* The default one has a key of its own; the names of the others are a list. */
@@ -371,11 +384,16 @@ static void templates_put(struct gguf_metadata *metadata, json_t *templates)
 /* Why the file gets no tokenizer; NULL: it gets one. */
 static const char *lacks(const struct vocabulary *v)
 {
+    int front, behind;
     if (v->why.text[0])
         return v->why.text;
     if (!v->tokenizer || !json_is_object(v->vocab) || !json_is_array(v->merges))
         return "none came with the model that is BPE of a tokenizer.json, or of vocab.json and "
                "merges.txt";
+    ls_tokenizer_around(v->tokenizer, false, &front);
+    ls_tokenizer_around(v->tokenizer, true, &behind);
+    if (front > 1 || behind > 1)
+        return "this one puts several tokens in front of a text or behind it, and GGUF has one";
     return v->split ? NULL : "GGUF has no name for the way in which this one splits text";
 }
 

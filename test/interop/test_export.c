@@ -265,6 +265,29 @@ static const void *gguf_tensor(const char *data, size_t bytes, const char *name,
     return data + ls_round_up(last - data, 32) + offset;
 }
 
+/* An id or a flag of the tokenizer; -1: the file has none of that name. */
+static int64_t gguf_tokenizer_value(const char *data, size_t bytes, const char *name)
+{
+    enum { U32 = 4 };
+    char key[64];
+    uint32_t type, value = 0;
+    snprintf(key, sizeof key, "tokenizer.ggml.%s", name);
+    const char *at = gguf_info(data, bytes, key);
+    if (!at)
+        return -1;
+    memcpy(&type, at, sizeof type);
+    memcpy(&value, at + sizeof type, type == U32 ? 4 : 1);
+    return value;
+}
+
+/* The model DIRECTORY/FROM as DIRECTORY/a.gguf; to be freed. */
+static char *gguf_of(const char *directory, const char *from, size_t *bytes)
+{
+    unlink(scratch_path(directory, "a.gguf"));
+    model_export(directory, from, "a.gguf", (struct ls_export){.format = LS_EXPORT_GGUF});
+    return scratch_read(scratch_path(directory, "a.gguf"), bytes);
+}
+
 CASE_WITH(test_gguf, scratch_setup, scratch_teardown)
 {
     char path[PATH];
@@ -416,6 +439,17 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
     free(data);
 }
 
+/* A tokenizer that puts these around a text T. */
+#define AROUND(single)                                                                             \
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"<s>\": 2, \"</s>\": 3}, "   \
+    "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, " \
+    "\"decoder\": {\"type\": \"ByteLevel\"}, \"post_processor\": {\"type\": "                      \
+    "\"TemplateProcessing\", \"single\": [" single                                                 \
+    "], \"special_tokens\": {\"<s>\": {\"ids\": [2]}, "                                            \
+    "\"</s>\": {\"ids\": [3]}}}}"
+#define SPECIAL(token) "{\"SpecialToken\": {\"id\": \"" token "\"}}"
+#define T              "{\"Sequence\": {\"id\": \"A\"}}"
+
 /* Whatever stands where a tokenizer should: a file without one, and words for it. */
 CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
 {
@@ -436,6 +470,7 @@ CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
         {"{\"model\": {\"vocab\": []}}", "no tokenizer"},
         {"{}", "no tokenizer"},
         {"[", "in/tokenizer.json:1:1: not JSON"},
+        {AROUND(SPECIAL("<s>") ", " SPECIAL("<s>") ", " T), "puts several tokens in front of"},
     };
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
     char json[PATH], from[PATH], out[PATH];
@@ -493,6 +528,37 @@ CASE_WITH(test_gguf_files_beside, scratch_setup, scratch_teardown)
     assert_non_null(memmem(data, bytes, types, sizeof types - 1));
     assert_non_null(memmem(data, bytes, template, sizeof template - 1));
     free(data);
+}
+
+/* llama.cpp puts around a text what the tokenizer puts there, and nothing else. */
+CASE_WITH(test_gguf_tokens_around, scratch_setup, scratch_teardown)
+{
+    static const struct {
+        const char *json, *settings, *bos; /* bos: of config.json */
+        int add_bos, bos_id, add_eos, eos_id;
+    } cases[] = {
+        {AROUND(SPECIAL("<s>") ", " T), "{}", "1", 1, 2, 0, 1},
+        {AROUND(T), "{\"bos_token\": \"<s>\"}", "1", 0, 1, 0, 1},
+        {AROUND(T ", " SPECIAL("</s>")), "{}", "2", 0, 2, 1, 3},
+        {AROUND(T), "{\"bos_token\": \"<s>\", \"add_bos_token\": true}", "1", 1, 2, 0, 1},
+        {AROUND(SPECIAL("<s>") ", " T), "{\"bos_token\": \"<s>\", \"add_bos_token\": false}", "1",
+         0, 1, 0, 1},
+    };
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    json_edit(scratch_path(folder, "config.json"), "eos_token_id", "1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes;
+        scratch_write(scratch_path(folder, "tokenizer.json"), cases[i].json, strlen(cases[i].json));
+        scratch_write(scratch_path(folder, "tokenizer_config.json"), cases[i].settings,
+                      strlen(cases[i].settings));
+        json_edit(scratch_path(folder, "config.json"), "bos_token_id", cases[i].bos);
+        char *data = gguf_of(*state, "in", &bytes);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "add_bos_token"), cases[i].add_bos);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "bos_token_id"), cases[i].bos_id);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "add_eos_token"), cases[i].add_eos);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "eos_token_id"), cases[i].eos_id);
+        free(data);
+    }
 }
 
 /* A merge of two pieces is written whole however long, and an id that no token has is not. */
