@@ -336,25 +336,40 @@ static int32_t around_of(const struct vocabulary *v, bool behind)
     return count == 1 && *ids < v->count ? *ids : -1;
 }
 
-/* An absent key is no answer: llama.cpp then puts a token in front of a text for some ways to split
- * it, and none for others. */
+/* What config.json calls the id; -1: nothing. */
+static int64_t id_described(const struct vocabulary *v, const char *key)
+{
+    const json_t *id = json_object_get(v->description, key);
+    id = json_is_array(id) ? json_array_get(id, 0) : id;
+    return json_is_integer(id) ? json_integer_value(id) : -1;
+}
+
+enum { ID_SOURCES = 4 };
+/* The first of them that the model has. */
+static void id_put(struct gguf_metadata *metadata, const struct vocabulary *v, const char *key,
+                   const int64_t ids[ID_SOURCES])
+{
+    for (int i = 0; i < ID_SOURCES; i++)
+        if (ids[i] >= 0 && ids[i] < v->count) {
+            gguf_put_u32(metadata, key, (uint32_t)ids[i]);
+            return;
+        }
+}
+
+/* An absent key is no answer: llama.cpp then takes token 11 or 1 for the beginning of a text and 11
+ * or 2 for its end, and puts one in front for some ways to split a text and none for others. If no
+ * file names them, both are what lies between documents, behind which a text begins here too. */
 static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
 {
+    const struct ls_tokenizer *t = v->tokenizer;
     const int32_t front = around_of(v, false), behind = around_of(v, true);
-    const struct {
-        const char *theirs, *key;
-        int32_t known; /* -1: nothing but config.json says it */
-    } ids[] = {{"bos_token_id", "tokenizer.ggml.bos_token_id", front},
-               {"eos_token_id", "tokenizer.ggml.eos_token_id", behind},
-               {"pad_token_id", "tokenizer.ggml.padding_token_id", -1}};
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        const json_t *id = json_object_get(v->description, ids[i].theirs);
-        id = json_is_array(id) ? json_array_get(id, 0) : id;
-        json_int_t there = json_is_integer(id) ? json_integer_value(id) : -1;
-        there = ids[i].known >= 0 ? ids[i].known : there;
-        if (there >= 0 && there < v->count)
-            gguf_put_u32(metadata, ids[i].key, (uint32_t)there);
-    }
+    const int32_t between = ls_tokenizer_eod(t);
+    const int64_t begin[] = {front, id_described(v, "bos_token_id"), ls_tokenizer_bos(t), between};
+    const int64_t end[] = {behind, id_described(v, "eos_token_id"), ls_tokenizer_eos(t), between};
+    const int64_t pad[] = {id_described(v, "pad_token_id"), -1, -1, -1};
+    id_put(metadata, v, "tokenizer.ggml.bos_token_id", begin);
+    id_put(metadata, v, "tokenizer.ggml.eos_token_id", end);
+    id_put(metadata, v, "tokenizer.ggml.padding_token_id", pad);
     gguf_put_bool(metadata, "tokenizer.ggml.add_bos_token", front >= 0);
     gguf_put_bool(metadata, "tokenizer.ggml.add_eos_token", behind >= 0);
 }

@@ -41,6 +41,11 @@ static struct ls_export_report export(const char *directory, const char *from, c
     return report;
 }
 
+static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
 /* Two runs have the same weights, to the byte. */
 static void expect_same(const char *directory, const char *a, const char *b)
 {
@@ -561,6 +566,41 @@ CASE_WITH(test_gguf_tokens_around, scratch_setup, scratch_teardown)
     }
 }
 
+/* If config.json names no tokens, those that the tokenizer itself begins and ends a text with: of
+ * its settings, or what lies between documents. A run that was trained from scratch has no
+ * config.json, but keeps its tokenizer. */
+CASE_WITH(test_gguf_ids_without_config_json, scratch_setup, scratch_teardown)
+{
+    static const char json[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"<|endoftext|>\": 2, "
+        "\"</s>\": 3}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+        "\"add_prefix_space\": false}, \"decoder\": {\"type\": \"ByteLevel\"}}";
+    static const char settings[] = "{\"bos_token\": \"b\", \"eos_token\": \"</s>\"}";
+    const char *directory = *state,
+               *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    struct ls_error error = {0};
+    uint16_t tokens[100] = {0};
+    size_t bytes;
+    scratch_write(scratch_path(folder, "tokenizer.json"), json, sizeof json - 1);
+    scratch_write(scratch_path(directory, "tokens.bin"), tokens, sizeof tokens);
+    struct ls_config config = config_of_words(
+        "model.layers=1 model.channels=32 model.heads=4 model.context=16 "
+        "data.train=u16:%s/tokens.bin data.tokenizer=%s batch.global=1 train.steps=0 "
+        "train.out=%s/run log.progress=off numerics.precision=fp32",
+        directory, folder, directory);
+    assert_ok(ls_world_run(1, train_body, &config, &error), error);
+    for (int settled = 0; settled < 2; settled++) {
+        if (settled)
+            scratch_write(scratch_path(folder, "tokenizer_config.json"), settings,
+                          sizeof settings - 1);
+        char *data = gguf_of(directory, settled ? "in" : "run", &bytes);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "bos_token_id"), settled ? 1 : 2);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "eos_token_id"), settled ? 3 : 2);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "add_bos_token"), false);
+        free(data);
+    }
+}
+
 /* A merge of two pieces is written whole however long, and an id that no token has is not. */
 CASE_WITH(test_gguf_merges_and_ids, scratch_setup, scratch_teardown)
 {
@@ -647,11 +687,6 @@ CASE_WITH(test_gguf_templates, scratch_setup, scratch_teardown)
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
-
-static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
-{
-    return ls_run(user, world, NULL, NULL, error);
-}
 
 static void expect_refused(const char *directory, const char *run, struct ls_export what,
                            const char *words)
