@@ -8,6 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Normalizers and pre-tokenizers, as far as GGUF can have them. */
+struct steps {
+    const char *pattern; /* that splits; NULL: none, "": none that GGUF has */
+    bool bytes;          /* ByteLevel */
+    bool meta;           /* spaces become U+2581 */
+    bool space;          /* one is put in front of a text */
+    const char *other;   /* the first that GGUF has nothing like; NULL: none */
+};
+
 /* What a folder says of its tokenizer. Borrowed strings are the JSON's. */
 struct vocabulary {
     json_t *root, *vocab, *settings, *description; /* those that are there */
@@ -20,50 +29,100 @@ struct vocabulary {
     float *scores;
     json_t *templates; /* NAME: a chat template */
     bool pieces;       /* of characters, with bytes for what is missing (SentencePiece's) */
+    struct steps steps;
     const char *split;
 };
 
-/* ---- how text is split ----------------------------------------------------------------------- */
+/* ---- what a text goes through ---------------------------------------------------------------- */
 
 #define LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define REST    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define SHORT   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define GPT2    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 static const struct {
     const char *pattern;
     bool whole; /* ignore_merges: a word that is a token is not put together */
     const char *name;
 } splits[] = {
+    {GPT2, false, "gpt-2"},
     {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, true, "llama-bpe"},
     {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, false, "dbrx"},
     {SHORT "|" LETTERS "|\\p{N}|" REST, false, "qwen2"},
 };
 
-/* The pattern of a Split step, "" if there is none. */
-static const char *pattern_of(const json_t *step)
+static bool is(const json_t *object, const char *key, const char *text)
 {
-    const json_t *list = json_object_get(step, "pretokenizers");
-    const char *type = json_string_value(json_object_get(step, "type"));
-    const char *found = "";
-    for (size_t i = 0; i < json_array_size(list) && !*found; i++)
-        found = pattern_of(json_array_get(list, i));
-    if (!type || strcmp(type, "Split"))
-        return found;
-    const char *pattern =
-        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
-    return pattern ? pattern : "?";
+    const char *value = json_string_value(json_object_get(object, key));
+    return value && !strcmp(value, text);
 }
 
-/* GGUF's name for the way that text is split; NULL if it has none. */
-static const char *split_of(const json_t *root)
+/* Two patterns are one that GGUF has no name for. */
+static void pattern_add(struct steps *s, const char *pattern)
 {
-    const json_t *step = json_object_get(root, "pre_tokenizer");
-    const char *pattern = pattern_of(step);
-    bool whole = json_is_true(json_object_get(json_object_get(root, "model"), "ignore_merges"));
+    s->pattern = s->pattern ? "" : pattern;
+}
+
+/* Whether GGUF has this step before the merges of bytes. llama.cpp leaves out NFC, which Qwen's
+ * tokenizers have and most texts are in. */
+static bool byte_step(struct steps *s, const json_t *step)
+{
+    if (is(step, "type", "ByteLevel")) {
+        s->bytes = true;
+        s->space = !json_is_false(json_object_get(step, "add_prefix_space"));
+        if (!json_is_false(json_object_get(step, "use_regex")))
+            pattern_add(s, GPT2);
+        return true;
+    }
+    if (is(step, "type", "Split")) {
+        const char *regex =
+            json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+        bool parts =
+            is(step, "behavior", "Isolated") ||
+            (is(step, "behavior", "Removed") && json_is_true(json_object_get(step, "invert")));
+        pattern_add(s, regex && parts ? regex : "");
+        return true;
+    }
+    return is(step, "type", "NFC");
+}
+
+/* The same before the merges of pieces, where llama.cpp writes spaces as U+2581 and splits nothing.
+ */
+static bool piece_step(struct steps *s, const json_t *step)
+{
+    static const char meta_space[] = "\u2581";
+    bool of_space = is(json_object_get(step, "pattern"), "String", " ");
+    if (is(step, "type", "Metaspace"))
+        return s->meta = true;
+    if (is(step, "type", "Replace") && of_space && is(step, "content", meta_space))
+        return s->meta = true;
+    return (is(step, "type", "Prepend") && is(step, "prepend", meta_space)) ||
+           (is(step, "type", "Split") && of_space && s->meta); /* finds none */
+}
+
+static void step_read(struct vocabulary *v, const json_t *step)
+{
+    const json_t *several = json_object_get(step, "normalizers"), *one;
     const char *type = json_string_value(json_object_get(step, "type"));
-    if (!*pattern)
-        return !root || (type && !strcmp(type, "ByteLevel")) ? "gpt-2" : NULL;
-    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
-        if (!strcmp(splits[i].pattern, pattern) && splits[i].whole == whole)
+    size_t i;
+    several = several ? several : json_object_get(step, "pretokenizers");
+    json_array_foreach(several, i, one) step_read(v, one);
+    if (several || !json_is_object(step) || v->steps.other)
+        return;
+    if (!(v->pieces ? piece_step(&v->steps, step) : byte_step(&v->steps, step)))
+        v->steps.other = type ? type : "";
+}
+
+/* GGUF's name for these steps; NULL if it has none. */
+static const char *split_of(const struct vocabulary *v)
+{
+    const struct steps *s = &v->steps;
+    bool whole = json_is_true(json_object_get(json_object_get(v->root, "model"), "ignore_merges"));
+    if (!v->root)
+        return "gpt-2";
+    if (v->pieces)
+        return s->meta ? "default" : NULL;
+    for (size_t i = 0; i < sizeof splits / sizeof *splits && s->bytes && s->pattern; i++)
+        if (!strcmp(splits[i].pattern, s->pattern) && splits[i].whole == whole)
             return splits[i].name;
     return NULL;
 }
@@ -181,7 +240,9 @@ static void vocabulary_read(struct vocabulary *v, const char *folder)
         v->vocab = json_of(folder, "vocab.json");
         v->merges = merges_of(folder);
     }
-    v->split = v->pieces ? "default" : split_of(v->root);
+    step_read(v, json_object_get(v->root, "normalizer"));
+    step_read(v, json_object_get(v->root, "pre_tokenizer"));
+    v->split = split_of(v);
 }
 
 static void vocabulary_release(struct vocabulary *v)
@@ -397,7 +458,7 @@ static void templates_put(struct gguf_metadata *metadata, json_t *templates)
 }
 
 /* Why the file gets no tokenizer; NULL: it gets one. */
-static const char *lacks(const struct vocabulary *v)
+static const char *lacks(struct vocabulary *v)
 {
     int front, behind;
     if (v->why.text[0])
@@ -409,6 +470,14 @@ static const char *lacks(const struct vocabulary *v)
     ls_tokenizer_around(v->tokenizer, true, &behind);
     if (front > 1 || behind > 1)
         return "this one puts several tokens in front of a text or behind it, and GGUF has one";
+    if (v->steps.other) {
+        ls_error_set(&v->why, LS_ENOTSUP, "GGUF has nothing like the step %.80s of tokenizer.json",
+                     v->steps.other);
+        return v->why.text;
+    }
+    if (v->steps.space && !v->pieces)
+        return "tokenizer.json puts a space in front of a text (add_prefix_space of ByteLevel), "
+               "and GGUF has that for pieces with byte fallback alone";
     return v->split ? NULL : "GGUF has no name for the way in which this one splits text";
 }
 

@@ -46,6 +46,20 @@ static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(user, world, NULL, NULL, error);
 }
 
+/* DIRECTORY/RUN: a small model before its first step. words: what it is besides. */
+static void run_make(const char *directory, const char *run, const char *words)
+{
+    const uint16_t tokens[100] = {0};
+    struct ls_error error = {0};
+    scratch_write(scratch_path(directory, "tokens.bin"), tokens, sizeof tokens);
+    struct ls_config config =
+        config_of_words("model.layers=1 model.channels=32 model.heads=4 model.context=16 %s "
+                        "data.train=u16:%s/tokens.bin batch.global=1 train.steps=0 train.out=%s/%s "
+                        "log.progress=off numerics.precision=fp32",
+                        words, directory, directory, run);
+    assert_ok(ls_world_run(1, train_body, &config, &error), error);
+}
+
 /* Two runs have the same weights, to the byte. */
 static void expect_same(const char *directory, const char *a, const char *b)
 {
@@ -455,6 +469,78 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
 #define SPECIAL(token) "{\"SpecialToken\": {\"id\": \"" token "\"}}"
 #define T              "{\"Sequence\": {\"id\": \"A\"}}"
 
+/* Tokenizers with these steps: of bytes, and of pieces. */
+#define BYTES(normalizer, pre_tokenizers)                                                          \
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "                     \
+    "\"normalizer\": " normalizer                                                                  \
+    ", \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" pre_tokenizers            \
+    "]}, \"decoder\": {\"type\": \"ByteLevel\"}}"
+#define BYTE_LEVEL(space, regex)                                                                   \
+    "{\"type\": \"ByteLevel\", \"add_prefix_space\": " space ", \"use_regex\": " regex "}"
+#define SPLIT(behavior)                                                                            \
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?i:'s|'t|'re|'ve|'m|'ll|'d)|"               \
+    "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|"   \
+    "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": \"" behavior                     \
+    "\", \"invert\": false}"
+#define PIECES(normalizer, pre_tokenizer)                                                          \
+    "{\"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"vocab\": {@}, "                    \
+    "\"merges\": []}, \"normalizer\": " normalizer ", \"pre_tokenizer\": " pre_tokenizer           \
+    ", \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": " \
+    "{\"String\": \"\\u2581\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, "               \
+    "{\"type\": \"Fuse\"}]}}"
+#define SPACES                                                                                     \
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "                                   \
+    "\"content\": \"\\u2581\"}"
+#define TYPE(type) "{\"type\": \"" type "\"}"
+
+/* folder = DIRECTORY/in: a model of more tokens than there are bytes, without a tokenizer. */
+static void wide_make(const char *directory, char folder[PATH])
+{
+    run_make(directory, "run", "data.tokenizer=byte");
+    model_export(directory, "run", "in", (struct ls_export){.format = LS_EXPORT_HF});
+    path_in(folder, directory, "in");
+}
+
+/* In the place of @ stand the tokens of all bytes. */
+static void tokenizer_write(const char *folder, const char *json)
+{
+    enum { ROOM = 8192 };
+    char text[ROOM];
+    size_t used = 0;
+    for (const char *c = json; *c; c++) {
+        if (*c != '@')
+            text[used++] = *c;
+        for (int byte = 0; byte < 256 && *c == '@'; byte++)
+            used += (size_t)snprintf(text + used, ROOM - used, "%s\"<0x%02X>\": %d",
+                                     byte ? ", " : "", byte, byte);
+        assert_true(used < ROOM);
+    }
+    scratch_write(scratch_path(folder, "tokenizer.json"), text, used);
+}
+
+/* What a text goes through has one name in GGUF. */
+CASE_WITH(test_gguf_steps, scratch_setup, scratch_teardown)
+{
+    static const struct {
+        const char *json, *pre;
+    } cases[] = {
+        {BYTES("null", BYTE_LEVEL("false", "true")), "gpt-2"},
+        {BYTES(TYPE("NFC"), SPLIT("Isolated") ", " BYTE_LEVEL("false", "false")), "qwen2"},
+        {PIECES(SPACES, "null"), "default"},
+    };
+    char folder[PATH];
+    wide_make(*state, folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes;
+        tokenizer_write(folder, cases[i].json);
+        char *data = gguf_of(*state, "in", &bytes);
+        const char *at = gguf_info(data, bytes, "tokenizer.ggml.pre");
+        assert_non_null(at); /* a type, and a length */
+        assert_memory_equal(at + 12, cases[i].pre, strlen(cases[i].pre));
+        free(data);
+    }
+}
+
 /* Whatever stands where a tokenizer should: a file without one, and words for it. */
 CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
 {
@@ -471,25 +557,34 @@ CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
          "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", "
          "\"individual_digits\": true}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}, "
          "\"decoder\": {\"type\": \"ByteLevel\"}}",
+         "nothing like the step Digits of tokenizer.json"},
+        {BYTES(TYPE("Lowercase"), BYTE_LEVEL("false", "true")), "nothing like the step Lowercase"},
+        {BYTES(TYPE("NFKC"), SPLIT("Isolated") ", " BYTE_LEVEL("false", "false")), "step NFKC"},
+        {BYTES("null", BYTE_LEVEL("true", "true")), "puts a space in front of a text"},
+        {BYTES("null", BYTE_LEVEL("false", "false")), "no name for the way"},
+        {BYTES("null", SPLIT("Isolated") ", " BYTE_LEVEL("false", "true")), "no name for the way"},
+        {BYTES("null", SPLIT("MergedWithNext") ", " BYTE_LEVEL("false", "false")),
          "no name for the way"},
+        {PIECES("{\"type\": \"Sequence\", \"normalizers\": [" TYPE("NFKC") ", " SPACES "]}",
+                "null"),
+         "nothing like the step NFKC"},
+        {PIECES("null", "null"), "no name for the way"},
         {"{\"model\": {\"vocab\": []}}", "no tokenizer"},
         {"{}", "no tokenizer"},
         {"[", "in/tokenizer.json:1:1: not JSON"},
         {AROUND(SPECIAL("<s>") ", " SPECIAL("<s>") ", " T), "puts several tokens in front of"},
     };
-    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
-    char json[PATH], from[PATH], out[PATH];
-    path_in(json, folder, "tokenizer.json");
-    path_in(from, *state, "in");
+    char folder[PATH], out[PATH];
+    wide_make(*state, folder);
     path_in(out, *state, "out.gguf");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char said[512] = "";
         const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
         struct ls_error error = {0};
         struct ls_export_report report;
-        scratch_write(json, cases[i].json, strlen(cases[i].json));
+        tokenizer_write(folder, cases[i].json);
         const struct ls_export what = {
-            .from = from, .format = LS_EXPORT_GGUF, .out = out, .log = &log};
+            .from = folder, .format = LS_EXPORT_GGUF, .out = out, .log = &log};
         unlink(out);
         assert_ok(ls_export(&what, &report, &error), error);
         const char *words = cases[i].words;
@@ -578,17 +673,11 @@ CASE_WITH(test_gguf_ids_without_config_json, scratch_setup, scratch_teardown)
     static const char settings[] = "{\"bos_token\": \"b\", \"eos_token\": \"</s>\"}";
     const char *directory = *state,
                *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
-    struct ls_error error = {0};
-    uint16_t tokens[100] = {0};
+    char words[PATH];
     size_t bytes;
     scratch_write(scratch_path(folder, "tokenizer.json"), json, sizeof json - 1);
-    scratch_write(scratch_path(directory, "tokens.bin"), tokens, sizeof tokens);
-    struct ls_config config = config_of_words(
-        "model.layers=1 model.channels=32 model.heads=4 model.context=16 "
-        "data.train=u16:%s/tokens.bin data.tokenizer=%s batch.global=1 train.steps=0 "
-        "train.out=%s/run log.progress=off numerics.precision=fp32",
-        directory, folder, directory);
-    assert_ok(ls_world_run(1, train_body, &config, &error), error);
+    snprintf(words, sizeof words, "data.tokenizer=%s", folder);
+    run_make(directory, "run", words);
     for (int settled = 0; settled < 2; settled++) {
         if (settled)
             scratch_write(scratch_path(folder, "tokenizer_config.json"), settings,
@@ -791,7 +880,6 @@ CASE_WITH(test_weights_beyond_a_type, scratch_setup, scratch_teardown)
 
 CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
 {
-    static const char shape[] = "model.layers=1 model.channels=32 model.heads=4 model.context=16";
     static const struct {
         const char *keys;
         enum ls_export_format format;
@@ -819,18 +907,12 @@ CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
         {GEMMA "model.tied=false", LS_EXPORT_GGUF, "model.tied = false: GGUF's gemma2 has"},
         {"model.arch=llama", LS_EXPORT_LLMC, "model.arch = llama: a file of llm.c has gpt2"},
     };
-    uint16_t tokens[100] = {0};
     const char *directory = *state;
-    scratch_write(scratch_path(directory, "tokens.bin"), tokens, sizeof tokens);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char run[32];
-        struct ls_error error = {0};
+        char run[32], words[512];
         snprintf(run, sizeof run, "run%zu", i);
-        struct ls_config config = config_of_words(
-            "%s %s data.train=u16:%s/tokens.bin data.tokenizer=byte batch.global=1 train.steps=0 "
-            "train.out=%s/%s log.progress=off numerics.precision=fp32",
-            shape, cases[i].keys, directory, directory, run);
-        assert_ok(ls_world_run(1, train_body, &config, &error), error);
+        snprintf(words, sizeof words, "%s data.tokenizer=byte", cases[i].keys);
+        run_make(directory, run, words);
         expect_refused(directory, run, (struct ls_export){.format = cases[i].format},
                        cases[i].words);
     }
