@@ -85,18 +85,29 @@ static bool byte_step(struct steps *s, const json_t *step)
     return is(step, "type", "NFC");
 }
 
+/* Whether a Metaspace, which the tokenizer was made with, puts a space in front of a text. */
+static bool metaspace_puts(const json_t *step)
+{
+    const json_t *scheme = json_object_get(step, "prepend_scheme");
+    return scheme ? !is(step, "prepend_scheme", "never")
+                  : !json_is_false(json_object_get(step, "add_prefix_space"));
+}
+
 /* The same before the merges of pieces, where llama.cpp writes spaces as U+2581 and splits nothing.
  */
 static bool piece_step(struct steps *s, const json_t *step)
 {
     static const char meta_space[] = "\u2581";
     bool of_space = is(json_object_get(step, "pattern"), "String", " ");
-    if (is(step, "type", "Metaspace"))
+    if (is(step, "type", "Metaspace")) {
+        s->space = s->space || metaspace_puts(step);
         return s->meta = true;
+    }
     if (is(step, "type", "Replace") && of_space && is(step, "content", meta_space))
         return s->meta = true;
-    return (is(step, "type", "Prepend") && is(step, "prepend", meta_space)) ||
-           (is(step, "type", "Split") && of_space && s->meta); /* finds none */
+    if (is(step, "type", "Prepend") && is(step, "prepend", meta_space))
+        return s->space = true;
+    return is(step, "type", "Split") && of_space && s->meta; /* finds none */
 }
 
 static void step_read(struct vocabulary *v, const json_t *step)
@@ -502,7 +513,9 @@ int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *e
         gguf_put_string(metadata, "tokenizer.ggml.model", v.pieces ? "llama" : "gpt2");
         gguf_put_string(metadata, "tokenizer.ggml.pre", v.split);
         tokens_put(metadata, &v);
-        if (!v.pieces)
+        if (v.pieces)
+            gguf_put_bool(metadata, "tokenizer.ggml.add_space_prefix", v.steps.space);
+        else
             merges_put(metadata, v.merges);
         ids_put(metadata, &v);
         templates_put(metadata, v.templates);

@@ -491,6 +491,8 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
 #define SPACES                                                                                     \
     "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "                                   \
     "\"content\": \"\\u2581\"}"
+#define METASPACE(scheme)                                                                          \
+    "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", " scheme ", \"split\": false}"
 #define TYPE(type) "{\"type\": \"" type "\"}"
 
 /* folder = DIRECTORY/in: a model of more tokens than there are bytes, without a tokenizer. */
@@ -537,6 +539,37 @@ CASE_WITH(test_gguf_steps, scratch_setup, scratch_teardown)
         const char *at = gguf_info(data, bytes, "tokenizer.ggml.pre");
         assert_non_null(at); /* a type, and a length */
         assert_memory_equal(at + 12, cases[i].pre, strlen(cases[i].pre));
+        free(data);
+    }
+}
+
+/* Of pieces llama.cpp puts a space in front of a text unless the file says otherwise: Llama's
+ * tokenizers put one there too, and Gemma's do not. */
+CASE_WITH(test_gguf_space_in_front, scratch_setup, scratch_teardown)
+{
+    static const struct {
+        const char *json;
+        int space;
+    } cases[] = {
+        {PIECES(SPACES, "{\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": "
+                        "\"MergedWithPrevious\", \"invert\": false}"),
+         0},
+        {PIECES("{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
+                "\"\\u2581\"}, " SPACES "]}",
+                "null"),
+         1},
+        {PIECES("null", METASPACE("\"prepend_scheme\": \"never\"")), 0},
+        {PIECES("null", METASPACE("\"prepend_scheme\": \"first\"")), 1},
+        {PIECES("null", METASPACE("\"add_prefix_space\": false")), 0},
+        {BYTES("null", BYTE_LEVEL("false", "true")), -1},
+    };
+    char folder[PATH];
+    wide_make(*state, folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes;
+        tokenizer_write(folder, cases[i].json);
+        char *data = gguf_of(*state, "in", &bytes);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "add_space_prefix"), cases[i].space);
         free(data);
     }
 }
