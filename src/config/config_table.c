@@ -149,7 +149,7 @@ static const struct ls_config_key table[] = {
     WORD("model.tied", RECIPE, "auto", auto_or_bool, model_keys.tied,
          "the output head shares the token embedding's weight; auto = {tied}"),
     WORD("model.bias", RECIPE, "auto", auto_or_bool, model_keys.bias,
-         "linear layers have biases; auto = {bias}"),
+         "linear layers, and norms of gpt2, have biases; auto = {bias}"),
     WORD("model.activation", RECIPE, "auto", activations, model_keys.activation,
          "activation of the feed-forward part; auto = {activation}"),
     REAL_ABOVE("model.norm_epsilon", RECIPE, "1e-5", 0, 1, model_keys.norm_epsilon,
