@@ -225,15 +225,20 @@ static int export_read(const struct order *order, struct ls_export *what, struct
     return status;
 }
 
-/* Of a run: of a checkpoint of its state as it is now. */
+/* Of a run: of a checkpoint of its state as it is now. Of a model: of the step that was opened,
+ * though its run may have saved others since. */
 static int export_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
+    char step[32];
+    bool chosen = !rank->run && !ls_model_is_foreign(s->path);
     struct ls_export what = {.from = rank->run ? ls_run_folder(rank->run) : s->path,
-                             .which = rank->run ? NULL : s->choice.which,
+                             .which = chosen ? step : NULL,
                              .log = &rank->log};
     struct ls_export_report report = {0};
     int status = export_read(&s->order, &what, error);
+    if (chosen)
+        snprintf(step, sizeof step, "%lld", (long long)ls_finished_step(rank->finished));
     status = ls_comm_agree(rank->world, status, error); /* each process has its own options */
     if (!status && rank->run)
         status = ls_run_save(rank->run, error);

@@ -580,6 +580,20 @@ def test_a_finished_run_is_a_model_in_any_layout(recipe):
                                                                       seed=1)
 
 
+@pytest.mark.parametrize("which", [None, "best"])
+def test_a_model_is_written_as_it_was_opened(recipe, which):
+    """Whatever its run has saved since, beside one that is opened then."""
+    keys = {"eval.every": 1, "train.keep_best": True, "train.save_every": 1, "train.keep": 9}
+    with ls.Run(recipe, keys, progress=False) as run:
+        run.step()
+        with ls.Model(run.out, which=which) as model:
+            before = model.state_dict()["transformer.wte.weight"]
+            list(run)
+            np.testing.assert_array_equal(model.state_dict()["transformer.wte.weight"], before)
+            with ls.Model(run.out, which=which) as newest:
+                assert not np.array_equal(newest.state_dict()["transformer.wte.weight"], before)
+
+
 def test_an_answer_is_of_the_order_that_was_asked(recipe):
     """Three threads at one run: each call is done, and answered, or refused; none keeps the others off
     for good, since each has enough at last."""
