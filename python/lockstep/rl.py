@@ -181,7 +181,7 @@ class GRPO(Loop):
                                 f"and {self.max_tokens} drawn: expected data.sequence + 1 = "
                                 f"{self.run.sequence + 1} or less in all")
         drawn = [row[mask].tolist() for row, mask in zip(out.ids, out.mask)]
-        texts = drawn if self.run.end_of_document is None else out.texts  # without a tokenizer
+        texts = out.texts if self.run._answer["tokenizer"] else drawn
         asked = [self.prompts[i] for i in places for _ in range(self.n)]
         each = [self._numbers(name, lambda: _rewards.call(function, asked, texts, drawn), len(texts))
                 for name, function in _rewards.named(self.reward)]

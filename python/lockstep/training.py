@@ -221,7 +221,7 @@ class _Opened:
 
     @property
     def end_of_document(self) -> Optional[int]:
-        """The token that ends a document; None without a tokenizer."""
+        """The token that ends a document; None without a tokenizer, or if it has no such token."""
         return self._answer.get("end_of_document")
 
     # -- texts --

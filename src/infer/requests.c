@@ -100,12 +100,13 @@ static int ids_append(struct reading *r, struct ls_token_list *list, const json_
 
 static int end_of_document_append(struct reading *r, struct ls_token_list *list)
 {
-    if (!r->by.tokenizer)
-        return ls_error_set(r->error, LS_ECONFIG,
-                            "the context is empty, and no tokenizer is known whose end-of-document "
-                            "token could stand for it: give that token as the context");
-    int32_t id = ls_tokenizer_eod(r->by.tokenizer);
-    return tokens_append(r, list, &id, 1);
+    int32_t id = r->by.tokenizer ? ls_tokenizer_eod(r->by.tokenizer) : -1;
+    return id >= 0
+               ? tokens_append(r, list, &id, 1)
+               : ls_error_set(r->error, LS_ECONFIG,
+                              "the context is empty, and no tokenizer is known whose "
+                              "end-of-document token could stand for it: give a token id as the "
+                              "context");
 }
 
 /* ---- members of an object -------------------------------------------------------------------- */

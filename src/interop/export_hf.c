@@ -40,8 +40,8 @@ static json_t *description_begin(const struct exporting *ex)
                             json_real(each->ours ? (double)ex->config.model.dropout : 0));
     bool known = ls_config_tokenizer(&ex->config, &tokenizer, NULL) == LS_OK && tokenizer;
     bool gpt2 = type && !strcmp(type, "gpt2") && ex->config.model.vocab == GPT2_VOCABULARY;
-    if (known || gpt2) {
-        int64_t end = known ? ls_tokenizer_eod(tokenizer) : GPT2_VOCABULARY - 1;
+    int64_t end = known ? ls_tokenizer_eod(tokenizer) : gpt2 ? GPT2_VOCABULARY - 1 : -1;
+    if (end >= 0) {
         json_object_set_new(fresh, "bos_token_id", json_integer(end));
         json_object_set_new(fresh, "eos_token_id", json_integer(end));
     }

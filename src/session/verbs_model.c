@@ -90,7 +90,7 @@ void describe(struct rank *rank)
     answer_set(s, "layers", json_integer(model->layers));
     answer_set(s, "channels", json_integer(model->channels));
     answer_set(s, "tokenizer", json_boolean(tokenizer != NULL));
-    if (tokenizer)
+    if (tokenizer && ls_tokenizer_eod(tokenizer) >= 0)
         answer_set(s, "end_of_document", json_integer(ls_tokenizer_eod(tokenizer)));
     char *yaml = NULL;
     if (!ls_config_text(config, &yaml, NULL))

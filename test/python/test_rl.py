@@ -67,6 +67,22 @@ def opened(start, out, layout, **keys):
     return ls.Run({"model.from": start, "train.out": out, **KEYS, **keys}, layout, progress=False)
 
 
+def tokenizer_write(folder, special=(), **settings):
+    """tokenizer.json of the 256 bytes, in GPT-2's order and letters, and of special tokens behind them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    letters = [chr(byte) for byte in plain] + [chr(256 + i) for i in range(len(others))]
+    added = [{"id": 256 + i, "content": token, "special": True} for i, token in enumerate(special)]
+    level = {"type": "ByteLevel", "add_prefix_space": False}
+    folder.mkdir(exist_ok=True)
+    for name, content in (
+            ("tokenizer.json", {"added_tokens": added, "pre_tokenizer": level, "decoder": level,
+                                "model": {"type": "BPE", "vocab": {x: i for i, x in enumerate(letters)},
+                                          "merges": []}}),
+            ("tokenizer_config.json", settings)):
+        (folder / name).write_text(json.dumps(content))
+
+
 # ---- formulas -----------------------------------------------------------------------------------
 
 def test_advantages_are_their_closed_forms():
@@ -759,6 +775,20 @@ def test_pairs_of_token_ids_are_sequences_and_arrays(start, tmp_path):
                          ([98, -1], r"\[0, 1\] is -1"), (["b"], "has type"), ([{}], "of numbers")):
             with pytest.raises(ls.ArgumentError, match=r"^pairs\[1\]: chosen.*" + why):
                 preference.DPO(run, [PAIRS[0], {**PAIRS[1], "chosen": ids}])
+
+
+def test_a_tokenizer_may_have_no_token_that_ends_a_document(start, tmp_path):
+    tokenizer_write(tmp_path / "plain")
+    with opened(start, tmp_path / "run", {}, **{"data.tokenizer": tmp_path / "plain"}) as run:
+        assert run.end_of_document is None and run.generate("a", max_tokens=3).finish == ["length"]
+        loop = preference.DPO(run, PAIRS)
+        assert [ids for ids, _ in loop._texts[0]] == [run.encode("abcd"), run.encode("ax")]
+        loop.step()
+        grpo(run).step()  # of texts, not of ids
+        with pytest.raises(ls.ConfigError, match="context is empty, and no tokenizer .* end-of-document"):
+            run.score([{"text": "abc"}])
+        run.save_pretrained(tmp_path / "hf")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["eos_token_id"] is None
 
 
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
