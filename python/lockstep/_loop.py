@@ -59,7 +59,6 @@ class Loop:
             raise ArgumentError("reference: expected a Model, or a function of ids that returns "
                                 f"log-probabilities; got {type(reference).__name__}")
         self._records = os.path.join(run.out, "rl.jsonl")
-        self._begun = -1  # the step of the last gradient
         self._raised: Optional[BaseException] = None  # by a callback behind an update
         self._held = contextlib.ExitStack()  # of a step
         self._heard: Optional[List[int]] = None  # Ctrl-C since its first update
@@ -75,11 +74,9 @@ class Loop:
             yield self.step()  # type: ignore[attr-defined]
 
     def _backward(self, *gradient: Any, **more: Any) -> Any:
-        """:meth:`Run.backward`. A gradient of this step that an error or Ctrl-C kept from its update
-        is given up: its batch is taken again."""
-        if self._begun == self.run.step_count:
-            self.run.discard()
-        self._begun = self.run.step_count
+        """:meth:`Run.backward`. A gradient that waits for its update is given up: that of this batch,
+        which an error or Ctrl-C ended, of another loop, or the caller's own."""
+        self.run.discard()
         return self.run.backward(*gradient, **more)
 
     def _update(self) -> Step:

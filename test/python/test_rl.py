@@ -579,6 +579,18 @@ def test_a_loop_goes_on_behind_errors(start, tmp_path, in_order, layout):
                 assert "waits for its update" in str(errors[-1])
 
 
+def test_a_loop_begins_its_own_gradient(start, tmp_path, in_order):
+    """Whoever left one: the caller, or a loop before, of which Ctrl-C ended the backward."""
+    with opened(start, tmp_path / "run", {}, **{"train.steps": 8}) as run:
+        options = {"updates": 2, "minibatches": 2, "clip": .02, "temperature": .7}
+        run.backward(np.ones((8, 12), int), np.ones((8, 12)))
+        fails_once(run, "backward", 3, KeyboardInterrupt(), True)
+        with pytest.raises(KeyboardInterrupt):
+            list(grpo(run, **options))
+        list(grpo(run, **options))
+        assert run.hash() == in_order[0]
+
+
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
 def test_a_batch_whose_update_was_made_has_its_record(start, tmp_path, error):
     """Whatever a callback raises behind the update; the step that failed has none."""
