@@ -488,7 +488,7 @@ class Run(_Opened):
 
     @property
     def out(self) -> str:
-        """The run's folder."""
+        """The run's folder, an absolute path."""
         return str(self._answer["out"])
 
     @property

@@ -4,6 +4,7 @@
  * its data, and so does one that was moved together with it. */
 #include "config/config_private.h"
 
+#include <lockstep/config/inputs.h>
 #include <lockstep/net.h>
 
 #include <errno.h>
@@ -60,6 +61,26 @@ static bool absolute_of(const char *path, char absolute[PATH_MAX])
     if (!realpath(folder, real))
         return false;
     return snprintf(absolute, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) < PATH_MAX;
+}
+
+static void anchor(const char *folder, char path[LS_CONFIG_TEXT_BYTES])
+{
+    char absolute[LS_CONFIG_TEXT_BYTES];
+    bool relative = *path && *path != '/' && !config_path_word(path) && !ls_url_is(path);
+    if (relative &&
+        snprintf(absolute, sizeof absolute, "%s/%s", folder, path) < LS_CONFIG_TEXT_BYTES)
+        memcpy(path, absolute, strlen(absolute) + 1);
+}
+
+void ls_config_anchor(struct ls_config *config)
+{
+    char *folder = get_current_dir_name(); /* by the links that the caller knows */
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && folder; key++)
+        if (key->type == LS_CONFIG_PATH)
+            anchor(folder, config_slot(config, key));
+    if (folder)
+        anchor(folder, config->checkpoint.also);
+    free(folder);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

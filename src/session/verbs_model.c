@@ -52,7 +52,11 @@ static int open_model_alone(struct ls_session *s, struct ls_error *error)
     s->choice = (struct ls_finished_choice){.which = which ? s->which : NULL,
                                             .quantize = (enum ls_quantize)form};
     s->model = true;
-    return model_configure(s, error);
+    status = model_configure(s, error);
+    char absolute[PATH_MAX]; /* the program may change its working directory */
+    if (!status && ls_path_absolute(path, absolute) && strlen(absolute) < sizeof s->path)
+        snprintf(s->path, sizeof s->path, "%s", absolute);
+    return status;
 }
 
 static int open_model_run(struct rank *rank, struct ls_error *error)

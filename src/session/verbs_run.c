@@ -1,6 +1,8 @@
 /* Verbs of a run: open, steps, what is read of it, close. */
 #include "session/tools.h"
 
+#include <lockstep/config/inputs.h>
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,10 @@ static int configure_alone(struct ls_session *s, struct ls_error *error)
 static int open_alone(struct ls_session *s, struct ls_error *error)
 {
     s->model = false;
-    return tool_config(s, false, &s->config, error);
+    int status = tool_config(s, false, &s->config, error);
+    if (!status)
+        ls_config_anchor(&s->config); /* the program may change its working directory */
+    return status;
 }
 
 static int open_run(struct rank *rank, struct ls_error *error)

@@ -473,6 +473,21 @@ def test_home_is_known_in_paths(recipe, tmp_path, monkeypatch):
     assert ls.report("~/out").startswith("<!") and os.listdir(tmp_path / "out")
 
 
+def test_the_working_directory_may_change(recipe, tmp_path, monkeypatch):
+    """As by %cd in a notebook: no file goes elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    keys = {"train.out": "own", "checkpoint.also": "copies", "train.save_every": 1, "train.keep": 9}
+    (tmp_path / "other").mkdir()
+    with ls.Run(recipe, keys, progress=False) as run:
+        run.step()
+        with ls.Model("own") as model:
+            os.chdir("other")
+            assert len(list(run)) == 3 and run.save() == str(tmp_path / "own/checkpoints/step-00000004")
+            assert run.plot().svg and model.state_dict()
+    assert not os.listdir() and os.listdir(tmp_path / "copies")
+    assert len(os.listdir(tmp_path / "own/checkpoints")) >= 4
+
+
 def test_an_audit_names_the_first_step_on_a_batch_that_was_given(recipe):
     with ls.Run(recipe, progress=False) as run:
         run.step()

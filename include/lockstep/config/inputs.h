@@ -66,6 +66,11 @@ int ls_config_source_count(const struct ls_config *config);
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
                         struct ls_error *error);
 
+/* Relative paths of one file or folder (train.out, checkpoint.also, ...; not of data, which is
+ * opened at the start) become absolute, so that a run goes on if the working directory changes.
+ * They keep their names; one that would be too long stays as it is. */
+void ls_config_anchor(struct ls_config *config);
+
 /* What records call a run: the last part of the path of its directory, train.out. */
 struct ls_run_name {
     char text[256];
