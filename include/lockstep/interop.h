@@ -74,8 +74,8 @@ int ls_model_source_keep(const struct ls_model_source *source, const char *run,
  * LS_ECONFIG if one was given that says something else. The source is not opened where
  * train.resume lets the run of train.out go on that began from it: then the keys are those that the
  * run kept. Where lora.from is set, the keys of group lora become those of its adapter_config.json;
- * LS_ECONFIG for a kind of adapters that is not supported, with the key. Before ls_config_resolve.
- */
+ * LS_ECONFIG for a kind of adapters that is not supported, with the key. Without data,
+ * data.tokenizer becomes the source's, if it is known here. Before ls_config_resolve. */
 int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error);
 /* A resolved configuration that runs the source's model without training: with defaults, the
  * precision of the weights, sequences of at most 1024 tokens, and the source's tokenizer, if it has

@@ -213,7 +213,8 @@ static const struct ls_config_key table[] = {
     PATHS("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
     PATHS("data.tokenizer", RUN, "", data.tokenizer,
           "`byte`, a folder with tokenizer.json or with vocab.json and merges.txt, or another "
-          "tokenizer (doc/data.md); empty = the one recorded beside the data"),
+          "tokenizer (doc/data.md); empty = the one recorded beside the data, or without data that "
+          "of model.from"),
     PATH("data.cache.dir", RUN, "", data.cache_dir,
          "a directory on a local disk for blocks of data elsewhere (http://, https://, s3://), "
          "fetched once a host; empty = they are kept in memory"),

@@ -315,6 +315,23 @@ static void lora_recall(struct ls_config *config, const struct ls_config *kept)
     config->lora = lora;
 }
 
+/* A run without data, which would have a tokenizer, gets the model's, if that is known here and the
+ * model has its tokens. */
+static int tokenizer_take(const struct ls_model_source *source, struct ls_config *config,
+                          struct ls_error *error)
+{
+    const char *spec = source->tokenizer;
+    const int64_t vocabulary = config->model_keys.vocab;
+    struct ls_tokenizer *tokenizer = NULL;
+    int status = LS_OK;
+    if (spec && !config->data.tokenizer[0] && !ls_config_has_data(config) &&
+        !ls_tokenizer_new(spec, &tokenizer, NULL) &&
+        ls_tokenizer_vocabulary_of(tokenizer, vocabulary) <= vocabulary)
+        status = interop_path_set(config, "data.tokenizer", spec, "", error);
+    ls_tokenizer_free(tokenizer);
+    return status;
+}
+
 /* The keys of the model, and of its adapters, from where they are. kept: of the run that goes on;
  * NULL: none does. */
 static int keys_set(struct ls_config *config, const char *from, const struct ls_config *kept,
@@ -326,6 +343,8 @@ static int keys_set(struct ls_config *config, const char *from, const struct ls_
         status = keys_take(source, !kept, log, config, error);
     else if (!kept)
         ls_config_blame(config, "model.from", error);
+    if (!status)
+        status = tokenizer_take(source, config, error);
     ls_model_source_close(source);
     if (!status && kept && config->lora.from[0])
         lora_recall(config, kept);

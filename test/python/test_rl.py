@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import runpy
+import shutil
 import signal
 import sys
 
@@ -516,6 +517,57 @@ class Whole(rl.GRPO):
 
     def _part(self, batch, number):
         return super()._part(batch, 0)
+
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # tokens 256, 257, 258
+
+
+@pytest.fixture(scope="module")
+def chat(start, tmp_path_factory):
+    """A folder of transformers: a random model whose turns end with <|im_end|>."""
+    folder = tmp_path_factory.mktemp("chat")
+    keys = {**KEYS, "model.arch": "gpt2", "model.layers": 1, "model.channels": 16, "model.heads": 2,
+            "model.context": 12, "model.vocab": 260, "train.out": folder / "run"}
+    with ls.Run(keys, progress=False) as run:
+        run.save_pretrained(folder / "hf")
+    tokenizer_write(folder / "hf", SPECIAL, eos_token="<|im_end|>")
+    (folder / "hf" / "generation_config.json").write_text('{"eos_token_id": [258, 256]}')
+    return folder / "hf"
+
+
+def opened_chat(chat, out, **keys):
+    return opened(chat, out, {}, **{"data.tokenizer": None, **keys})
+
+
+def test_a_run_has_the_tokenizer_of_its_model(chat, tmp_path):
+    """If no data is given, whose tokenizer it would be: also where the run goes on, and as a model."""
+    drawn = []
+
+    def told(prompts, texts):
+        drawn.extend(texts)
+        return [float(len(text)) for text in texts]
+
+    away = chat.with_name("away")
+    with opened_chat(chat, tmp_path / "run") as run:
+        assert run.encode("ab<|im_end|>") == [64, 65, 258] and run.decode([65]) == "b"
+        rl.GRPO(run, ["ab"], told, n=8, max_tokens=3).step()
+        assert all(isinstance(text, str) for text in drawn)
+    chat.rename(away)
+    try:
+        with opened_chat(chat, tmp_path / "run", **{"train.resume": "auto"}) as run, \
+                ls.Model(run.out) as model:
+            assert run.encode("b<|im_end|>") == model.encode("b<|im_end|>") == [65, 258]
+    finally:
+        away.rename(chat)
+    large = json.loads((chat / "tokenizer.json").read_text())
+    large["added_tokens"] = []
+    large["model"]["vocab"].update({f"token {i}": i for i in range(256, 270)})
+    for name, tokenizer in (("unknown", {}), ("large", large)):  # it has more tokens than the model
+        shutil.copytree(chat, tmp_path / name)
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(tokenizer))
+        with opened_chat(tmp_path / name, tmp_path / f"{name}-run") as run:
+            with pytest.raises(ls.ConfigError, match="has none that can be read: name one with data.tok"):
+                run.generate("a")
 
 
 @pytest.fixture(scope="module")
