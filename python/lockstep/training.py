@@ -253,7 +253,8 @@ class _Opened:
 
         Text i * n + k is the k-th of prompt i. What is drawn depends on the prompt, i, k, the seed
         and the sampling alone, in any layout. A text ends at one of the token ids ``ends`` (None:
-        the model's), at a text of ``stop``, after max_tokens, or where the context is full.
+        those of the model's generation_config.json, also where a run began from it, and of a run
+        what ends a document), at a text of ``stop``, after max_tokens, or where the context is full.
         temperature 0 takes the likeliest token. batch: texts under work at a time. scaled: the
         log-probabilities are of the model at temperature, as ``logprobs(ids, temperature)`` gives
         them, without top_k and top_p; else at 1.

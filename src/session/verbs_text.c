@@ -3,6 +3,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
+#include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
 #include <float.h>
@@ -181,7 +182,7 @@ struct asked {
     struct ls_generation generation;
     const char *stops[16];
     int32_t ends[LS_ENDS_MAX];
-    bool truncate;
+    bool truncate, ends_given;
 };
 
 static int stops_read(const struct order *order, struct asked *asked, struct ls_error *error)
@@ -203,25 +204,14 @@ static int stops_read(const struct order *order, struct asked *asked, struct ls_
     return status;
 }
 
-/* Given, or those of the model's folder, or the token that ends a document. */
 static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *error)
 {
     const json_t *ends = NULL;
     int *count = &asked->generation.end_count;
     const struct option options[] = {{"ends", .list = &ends}, {0}};
-    const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
     int64_t vocabulary = rank_model(rank)->vocab;
     int status = options_read(&rank->session->order, options, error);
-    if (status || !ends) {
-        struct ls_generation_defaults there = {0};
-        if (!status && rank->session->model && ls_model_is_foreign(rank->session->path))
-            status = ls_generation_defaults_read(rank->session->path, vocabulary, &there, error);
-        memcpy(asked->ends, there.ends, sizeof there.ends);
-        *count = there.end_count;
-        if (!*count && tokenizer)
-            asked->ends[(*count)++] = ls_tokenizer_eod(tokenizer);
-        return status;
-    }
+    asked->ends_given = ends != NULL;
     for (size_t i = 0; i < json_array_size(ends) && !status; i++) {
         const json_t *id = json_array_get(ends, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
@@ -232,6 +222,47 @@ static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *er
         else
             asked->ends[(*count)++] = (int32_t)json_integer_value(id);
     }
+    return status;
+}
+
+/* Of another program's model, or of the one that a run began from. */
+static int defaults_read(struct rank *rank, bool foreign, struct ls_generation_defaults *out,
+                         struct ls_error *error)
+{
+    const char *path = rank->run ? ls_run_folder(rank->run) : rank->session->path;
+    char run[PATH_MAX], folder[PATH_MAX];
+    int status = foreign ? LS_OK : ls_checkpoint_run(path, run, error);
+    if (!status && !foreign)
+        status = ls_path_join(folder, run, "hf", error);
+    return status ? status
+                  : ls_generation_defaults_read(foreign ? path : folder, rank_model(rank)->vocab,
+                                                out, error);
+}
+
+/* Collective: a run's folder may be on the host of rank 0 alone. If none were given, those that the
+ * model's files name, and of a run also the token that ends a document of its data. */
+static int ends_default(struct rank *rank, struct asked *asked, struct ls_error *error)
+{
+    const struct ls_session *s = rank->session;
+    const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
+    const int32_t eod = tokenizer ? ls_tokenizer_eod(tokenizer) : -1;
+    const bool foreign = s->model && ls_model_is_foreign(s->path);
+    struct ls_generation_defaults there = {0};
+    const bool reads = rank->first && !asked->ends_given;
+    int status = reads ? defaults_read(rank, foreign, &there, error) : LS_OK;
+    status = ls_comm_agree(rank->world, status, error);
+    if (!status)
+        status = ls_broadcast(rank->world, &there, sizeof there, LS_U8, 0, error);
+    if (asked->ends_given)
+        return status;
+    int *count = &asked->generation.end_count;
+    bool known = eod < 0 || (foreign && there.end_count > 0);
+    for (*count = 0; *count < there.end_count; ++*count) {
+        asked->ends[*count] = there.ends[*count];
+        known |= there.ends[*count] == eod;
+    }
+    if (!known && *count < LS_ENDS_MAX)
+        asked->ends[(*count)++] = eod;
     return status;
 }
 
@@ -302,6 +333,9 @@ int generate_run(struct rank *rank, struct ls_error *error)
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);
     if (!status && !texts.list)
         status = ls_no_memory(error, "for texts");
+    status = ls_comm_agree(rank->world, status, error);
+    if (!status)
+        status = ends_default(rank, &asked, error);
     g->prompts = &prompts;
     g->done = on_done;
     g->user = &texts;

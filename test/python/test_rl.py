@@ -570,6 +570,25 @@ def test_a_run_has_the_tokenizer_of_its_model(chat, tmp_path):
                 run.generate("a")
 
 
+def test_a_run_ends_texts_as_its_model_does(chat, tmp_path):
+    def ends(model, **options):
+        out = model.generate("ab", n=200, max_tokens=9, seed=1, **options)
+        return {row[row >= 0][-1] for row, why in zip(out.ids, out.finish) if why == "end"}
+
+    with opened_chat(chat, tmp_path / "run", **{"parallel.dp": 2}) as run, ls.Model(chat) as model:
+        assert ends(run) == ends(model) == {256, 258}
+        assert ends(run, ends=[258]) == {258} and not ends(run, ends=[])
+        run.save()
+    with ls.Model(run.out) as model:
+        assert ends(model) == {256, 258}
+    (chat / "generation_config.json").rename(chat / "kept")
+    try:  # config.json says nothing: what ends a document
+        with opened_chat(chat, tmp_path / "none") as run:
+            assert ends(run) == {256}
+    finally:
+        (chat / "kept").rename(chat / "generation_config.json")
+
+
 @pytest.fixture(scope="module")
 def in_order(start, tmp_path_factory):
     return minibatched(start, tmp_path_factory.mktemp("minibatches") / "run", [(8, {})])
