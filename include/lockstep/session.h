@@ -78,7 +78,8 @@
  *     logprobs      [ids, lengths] temperature? entropy? -> [logprobs, entropy?]
  *     score         requests, truncate?  -> scores: [{loglikelihood, greedy, tokens}], of objects
  *                   as lockstep/infer/requests.h reads them
- *     encode        texts, special_tokens? -> ids;  decode  ids -> texts
+ *     encode        texts, special_tokens? around? (as special_tokens, if it is not given) -> ids
+ *     decode        ids -> texts
  *     export        out, format? dtype?    a model's files, as lockstep/interop.h writes them
  *     share         [value]                of rank 0, to all processes -> [value]
  *   which ends ranks

@@ -95,8 +95,9 @@ class DPO(Loop):
     Args:
         run: it trains; ``run.batch`` texts are a batch, so ``run.batch / 2`` pairs.
         pairs: a file of JSON lines, or dicts, with ``"prompt"``, ``"chosen"``, ``"rejected"``:
-            texts, or lists of token ids. The token that ends a document is put behind each text that
-            does not end with it.
+            texts, in which special tokens are tokens, or lists of token ids. The tokenizer's
+            ``eos_token``, or the token that ends a document if there is none, is put behind each
+            chosen or rejected text that ends with neither.
         beta: how much a log-ratio counts.
         label_smoothing: the share of pairs that are taken to be the wrong way round (cDPO), below 0.5.
         reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities.
@@ -146,11 +147,12 @@ class DPO(Loop):
                     isinstance(x, Mapping) and "role" in x for x in given):
                 raise DataError(f'{where}: "{name}" is a list of messages: expected the text that '
                                 "lockstep.data.ChatTemplate makes of them, as ids")
-            ids[name] = (run.encode(given, special_tokens=name == "prompt")
+            ids[name] = (run._encode(given, around=name == "prompt")
                          if isinstance(given, str) else self._ids(f"{where}: {name}", given))
-        end = [] if run.end_of_document is None else [run.end_of_document]
+        ends = [run._answer[end] for end in ("end_of_text", "end_of_document") if end in run._answer]
         for name in ("chosen", "rejected"):
-            whole = ids["prompt"] + ids[name] + (end if ids[name][-1:] != end else [])
+            ended = bool(ids[name]) and ids[name][-1] in ends
+            whole = ids["prompt"] + ids[name] + ([] if ended else ends[:1])
             if not ids["prompt"] or len(whole) > run.sequence + 1:
                 raise DataError(f"{where}: {name}: {len(ids['prompt'])} tokens and {len(whole)} in "
                                 f"all: expected a prompt, and at most data.sequence + 1 = "

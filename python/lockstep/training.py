@@ -229,11 +229,14 @@ class _Opened:
     def encode(self, text: str, special_tokens: bool = True) -> List[int]:
         """Token ids of a text, by the model's tokenizer. special_tokens: those in the text become
         their ids, and those that the tokenizer puts around a text (bos) are put there."""
+        return self._encode(text, special_tokens=special_tokens)
+
+    def _encode(self, text: str, **options: bool) -> List[int]:
         session = self._session_open()
         with session.refusing("encode"):
             if not isinstance(text, str):
                 raise ArgumentError(f"got {type(text).__name__}: expected a text")
-        answer = session.ask("encode", {"texts": [text], "special_tokens": special_tokens})
+        answer = session.ask("encode", {"texts": [text], **options})
         return list(answer["ids"][0])
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -96,6 +96,8 @@ void describe(struct rank *rank)
     answer_set(s, "tokenizer", json_boolean(tokenizer != NULL));
     if (tokenizer && ls_tokenizer_eod(tokenizer) >= 0)
         answer_set(s, "end_of_document", json_integer(ls_tokenizer_eod(tokenizer)));
+    if (tokenizer && ls_tokenizer_eos(tokenizer) >= 0)
+        answer_set(s, "end_of_text", json_integer(ls_tokenizer_eos(tokenizer)));
     char *yaml = NULL;
     if (!ls_config_text(config, &yaml, NULL))
         answer_set(s, "yaml", json_string(yaml));
@@ -144,15 +146,18 @@ static int encode_run(struct rank *rank, struct ls_error *error)
     const struct order *order = &rank->session->order;
     const json_t *texts = NULL;
     struct ls_encoder *encoder = NULL;
-    bool special = true;
+    struct ls_encode_options options = {.special = true};
+    const struct option special[] = {{"special_tokens", .flag = &options.special}, {0}};
     const struct option asked[] = {
-        {"special_tokens", .flag = &special}, {"texts", .list = &texts}, {0}};
+        {"around", .flag = &options.around}, {"texts", .list = &texts}, {0}};
     int status = tokenizer_require(rank, error);
+    if (!status)
+        status = options_read(order, special, error);
+    options.around = options.special;
     if (!status)
         status = options_read(order, asked, error);
     if (status || !rank->speaks)
         return status;
-    const struct ls_encode_options options = {.special = special, .around = special};
     json_t *ids = json_array();
     status = ls_encoder_new(rank_tokenizer(rank), &encoder, error);
     if (!status)
@@ -285,7 +290,7 @@ const struct verb verbs_model[] = {
     {"open_model", "path|keys|which|quantize", "", VERB_STARTS, .alone = open_model_alone,
      .run = open_model_run},
     {"describe", "", "", VERB_RANKS, .run = describe_run},
-    {"encode", "texts|special_tokens", "", VERB_RANKS, .own = true, .run = encode_run},
+    {"encode", "texts|special_tokens|around", "", VERB_RANKS, .own = true, .run = encode_run},
     {"decode", "ids", "", VERB_RANKS, .own = true, .run = decode_run},
     {"generate",
      "prompts|samples|max_tokens|temperature|top_k|top_p|seed|stop|ends|batch|"

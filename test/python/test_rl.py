@@ -860,6 +860,24 @@ def test_pairs_of_token_ids_are_sequences_and_arrays(start, tmp_path):
                 preference.DPO(run, [PAIRS[0], {**PAIRS[1], "chosen": ids}])
 
 
+def test_special_tokens_of_pairs_are_tokens(chat, tmp_path):
+    """As in transformers; behind a text is the end of a turn, once, or whatever else ends it."""
+    def encoded(run, prompt, chosen):
+        [[chosen, rejected]] = preference.DPO(run, [{"prompt": prompt, "chosen": chosen, "rejected": "c"}])._texts
+        assert rejected[0][-2:] == [66, 258]
+        return chosen[0][chosen[1]:]
+
+    with opened_chat(chat, tmp_path / "run") as run:
+        assert encoded(run, "<|im_start|>a", "b") == encoded(run, "a", "b<|im_end|>") == [65, 258]
+        assert encoded(run, [64], [65]) == encoded(run, [64], [65, 258]) == [65, 258]
+        assert encoded(run, "a", "b<|endoftext|>") == encoded(run, [64], [65, 256]) == [65, 256]
+        assert encoded(run, "a", "<|im_start|>b") == [257, 65, 258]
+    tokenizer_write(tmp_path / "around", SPECIAL, eos_token="<|im_end|>", bos_token="<|im_start|>",
+                    tokenizer_class="LlamaTokenizerFast", add_bos_token=True)
+    with opened_chat(chat, tmp_path / "begins", **{"data.tokenizer": tmp_path / "around"}) as run:
+        assert run.encode("b") == [257, 65] and encoded(run, "a", "b") == [65, 258]
+
+
 def test_a_tokenizer_may_have_no_token_that_ends_a_document(start, tmp_path):
     tokenizer_write(tmp_path / "plain")
     with opened(start, tmp_path / "run", {}, **{"data.tokenizer": tmp_path / "plain"}) as run:
