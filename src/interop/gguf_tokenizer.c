@@ -12,6 +12,7 @@
 struct steps {
     const char *pattern; /* that splits; NULL: none, "": none that GGUF has */
     bool bytes;          /* ByteLevel */
+    bool digits;         /* each by itself, before the pattern */
     bool meta;           /* spaces become U+2581 */
     bool space;          /* one is put in front of a text */
     const char *other;   /* the first that GGUF has nothing like; NULL: none */
@@ -42,12 +43,14 @@ struct vocabulary {
 static const struct {
     const char *pattern;
     bool whole; /* ignore_merges: a word that is a token is not put together */
+    bool digits;
     const char *name;
 } splits[] = {
-    {GPT2, false, "gpt-2"},
-    {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, true, "llama-bpe"},
-    {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, false, "dbrx"},
-    {SHORT "|" LETTERS "|\\p{N}|" REST, false, "qwen2"},
+    {GPT2, false, false, "gpt-2"},
+    {GPT2, false, true, "smollm"},
+    {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, true, false, "llama-bpe"},
+    {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, false, false, "dbrx"},
+    {SHORT "|" LETTERS "|\\p{N}|" REST, false, false, "qwen2"},
 };
 
 static bool is(const json_t *object, const char *key, const char *text)
@@ -73,6 +76,8 @@ static bool byte_step(struct steps *s, const json_t *step)
             pattern_add(s, GPT2);
         return true;
     }
+    if (is(step, "type", "Digits") && json_is_true(json_object_get(step, "individual_digits")))
+        return s->digits = !s->pattern;
     if (is(step, "type", "Split")) {
         const char *regex =
             json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
@@ -133,7 +138,8 @@ static const char *split_of(const struct vocabulary *v)
     if (v->pieces)
         return s->meta ? "default" : NULL;
     for (size_t i = 0; i < sizeof splits / sizeof *splits && s->bytes && s->pattern; i++)
-        if (!strcmp(splits[i].pattern, s->pattern) && splits[i].whole == whole)
+        if (!strcmp(splits[i].pattern, s->pattern) && splits[i].whole == whole &&
+            splits[i].digits == s->digits)
             return splits[i].name;
     return NULL;
 }

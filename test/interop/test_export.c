@@ -493,6 +493,7 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
     "\"content\": \"\\u2581\"}"
 #define METASPACE(scheme)                                                                          \
     "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", " scheme ", \"split\": false}"
+#define DIGITS     "{\"type\": \"Digits\", \"individual_digits\": true}"
 #define TYPE(type) "{\"type\": \"" type "\"}"
 
 /* folder = DIRECTORY/in: a model of more tokens than there are bytes, without a tokenizer. */
@@ -527,6 +528,7 @@ CASE_WITH(test_gguf_steps, scratch_setup, scratch_teardown)
         const char *json, *pre;
     } cases[] = {
         {BYTES("null", BYTE_LEVEL("false", "true")), "gpt-2"},
+        {BYTES("null", DIGITS ", " BYTE_LEVEL("false", "true")), "smollm"},
         {BYTES(TYPE("NFC"), SPLIT("Isolated") ", " BYTE_LEVEL("false", "false")), "qwen2"},
         {PIECES(SPACES, "null"), "default"},
     };
@@ -588,7 +590,7 @@ CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
          "in/tokenizer.json: "},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
          "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", "
-         "\"individual_digits\": true}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}, "
+         "\"individual_digits\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}, "
          "\"decoder\": {\"type\": \"ByteLevel\"}}",
          "nothing like the step Digits of tokenizer.json"},
         {BYTES(TYPE("Lowercase"), BYTE_LEVEL("false", "true")), "nothing like the step Lowercase"},
@@ -596,6 +598,10 @@ CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
         {BYTES("null", BYTE_LEVEL("true", "true")), "puts a space in front of a text"},
         {BYTES("null", BYTE_LEVEL("false", "false")), "no name for the way"},
         {BYTES("null", SPLIT("Isolated") ", " BYTE_LEVEL("false", "true")), "no name for the way"},
+        {BYTES("null", DIGITS ", " SPLIT("Isolated") ", " BYTE_LEVEL("false", "false")),
+         "no name for the way"},
+        {BYTES("null", SPLIT("Isolated") ", " DIGITS ", " BYTE_LEVEL("false", "false")),
+         "nothing like the step Digits"},
         {BYTES("null", SPLIT("MergedWithNext") ", " BYTE_LEVEL("false", "false")),
          "no name for the way"},
         {PIECES("{\"type\": \"Sequence\", \"normalizers\": [" TYPE("NFKC") ", " SPACES "]}",
