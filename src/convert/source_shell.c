@@ -144,10 +144,12 @@ static size_t command_length(const char *text)
 }
 
 /* A variable's text into the word under way. Outside of quotes blanks end words, but for those of a
- * $(command), as do the ends of an array's words in either. */
+ * $(command), as do the ends of an array's words in either. A word that begins ahead of the text
+ * keeps its own line. */
 static void expand(struct shell *s, const char *text, bool quoted)
 {
     const char *command = text; /* up to here */
+    int mark = s->mark;
     for (; *text && !s->status; text++)
         if (text >= command && command_length(text) > 0) {
             command = text + command_length(text);
@@ -155,12 +157,15 @@ static void expand(struct shell *s, const char *text, bool quoted)
         } else if (text < command) {
             put(s, *text);
         } else if (*text == MARK) {
-            s->mark = (int)strtol(text + 1, (char **)&text, 10);
+            mark = (int)strtol(text + 1, (char **)&text, 10);
+            s->mark = s->used > 0 ? s->mark : mark;
             s->any |= quoted; /* a word, though it may be empty */
-        } else if (*text == BETWEEN || (!quoted && isspace((unsigned char)*text)))
+        } else if (*text == BETWEEN || (!quoted && isspace((unsigned char)*text))) {
             flush(s);
-        else
+            s->mark = mark;
+        } else {
             put(s, *text);
+        }
 }
 
 /* What no reader knows stays: $(command), `command`, a $((sum)) of unknown, up to its end. */

@@ -919,6 +919,24 @@ CASE(test_shell)
                    NULL);
 }
 
+/* A word has its own line, and that of a variable only if the variable begins it. */
+CASE(test_shell_lines)
+{
+    static const char *const scripts[][2] = {
+        {"D=a\nL=(2 3)\nrun --lr 1 \\\n --save=$D/b", "# --save, line 4"},
+        {"D=a\nrun --lr 1 \\\n \"--save=${D}\"", "# --save, line 3"},
+        {"D=a\nA=\"--lr 1 --save=$D\"\nrun $A", "# --save, line 2"},
+        {"A=\"1 --save b\"\nrun --lr=$A", "# --save, line 1"},
+        {"A=(--lr 1\n --save b)\nrun ${A[@]}", "# --save, line 2"},
+        {"O=--save\nrun --lr 1 $O b", "# --save, line 1"},
+        {"C='p.py --save b'\nbash -c \"$C --lr 1\"", "# --save, line 1"},
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+        expect(LS_CONVERT_MEGATRON, scripts[i][0], &lax, scripts[i][1], NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "A=x\nrun --attention-dropout 0 \\\n --wrong-$A 1", &strict,
+                   "file:3: --wrong-x: no such key", NULL);
+}
+
 /* Sums over what is known; others stay as they are written, and are refused by name. */
 CASE(test_shell_sums)
 {
