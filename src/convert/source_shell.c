@@ -199,7 +199,53 @@ static const char *plain(const char *text)
     return mark ? mark + 1 : text;
 }
 
-/* Behind "${": NAME, NAME[@], NAME:-default, and others, which stay. */
+/* What a variable has behind a branch that may have set it: the variable that the condition asks
+ * for, or its own name; and behind the arguments that it had, one that no table knows. Frees the
+ * text. */
+static char *doubted(struct shell *s, const char *name, const char *cause, char *text)
+{
+    char key[NAME_BYTES + 80], *other = NULL;
+    const char *old = variable(s, name);
+    int length;
+    snprintf(key, sizeof key, "--$%s=%c%s", name, CONVERT_DOUBTED, cause);
+    if (old && (strcmp(plain(old), plain(text)) == 0 || strstr(old, key)))
+        length = asprintf(&other, "%s", old);
+    else if (strstr(text, "--"))
+        length = asprintf(&other, "%s\1\2%d\2%s", old ? old : "", s->line, key);
+    else
+        length = asprintf(&other, "%s%s", *cause ? "" : "$", *cause ? cause : name);
+    free(text);
+    if (length < 0)
+        s->status = ls_no_memory(s->error, "for a variable of a script");
+    return length < 0 ? NULL : other;
+}
+
+/* The variable has the text from here on, as far as this runs. Frees the text. */
+static void variable_becomes(struct shell *s, const char *name, char *text)
+{
+    const char *cause;
+    enum convert_truth run = convert_branches_run(&s->branches, &cause);
+    if (!s->status && run == CONVERT_OPEN)
+        text = doubted(s, name, cause, text);
+    if (!s->status && run != CONVERT_FALSE)
+        s->status = convert_entries_set(
+            &s->variables,
+            &(struct convert_entry){.key = (char *)name, .text = text, .line = s->line}, s->error);
+    free(text);
+}
+
+/* The text, which a := gives a variable that has none. */
+static void set_default(struct shell *s, const char *name, const char *text)
+{
+    char *line;
+    if (asprintf(&line, "\2%d\2%s", s->line, text) < 0)
+        s->status = ls_no_memory(s->error, "for a variable of a script");
+    else
+        variable_becomes(s, name, line);
+}
+
+/* Behind "${": NAME, NAME[@], NAME with a default or an error behind :- - := = :? or ?, and others,
+ * which stay. */
 static void braces(struct shell *s, bool quoted)
 {
     char inside[NAME_BYTES * 2], name[NAME_BYTES];
@@ -225,12 +271,15 @@ static void braces(struct shell *s, bool quoted)
     char *rest = inside + length;
     const char *value = variable(s, name);
     bool all = !*rest || strcmp(rest, "[@]") == 0 || strcmp(rest, "[*]") == 0;
-    bool fallback = strncmp(rest, ":-", 2) == 0;
-    if (value && (all || (fallback && *plain(value)))) {
+    bool filled = *rest == ':'; /* an empty text is none */
+    char how = length > 0 && rest[filled] ? rest[filled] : ' ', *text = rest + filled + 1;
+    if (value && (all || (strchr("-=?", how) && (!filled || *plain(value))))) {
         expand(s, value, quoted);
-    } else if (fallback && !strchr(rest, '$')) {
-        unquote(rest + 2);
-        expand(s, rest + 2, quoted);
+    } else if (strchr("-=", how) && !strchr(rest, '$')) {
+        unquote(text);
+        if (how == '=')
+            set_default(s, name, text);
+        expand(s, text, quoted);
     } else {
         expand(s, "${", true);
         expand(s, inside, true);
@@ -417,38 +466,14 @@ static void array_words(struct shell *s)
     take(s);
 }
 
-/* What a variable has behind a branch that may have set it: the variable that the condition asks
- * for, or its own name; and behind the arguments that it had, one that no table knows. Frees the
- * text. */
-static char *doubted(struct shell *s, const char *name, const char *cause, char *text)
-{
-    char key[NAME_BYTES + 80], *other = NULL;
-    const char *old = variable(s, name);
-    int length;
-    snprintf(key, sizeof key, "--$%s=%c%s", name, CONVERT_DOUBTED, cause);
-    if (old && (strcmp(plain(old), plain(text)) == 0 || strstr(old, key)))
-        length = asprintf(&other, "%s", old);
-    else if (strstr(text, "--"))
-        length = asprintf(&other, "%s\1\2%d\2%s", old ? old : "", s->line, key);
-    else
-        length = asprintf(&other, "%s%s", *cause ? "" : "$", *cause ? cause : name);
-    free(text);
-    if (length < 0)
-        s->status = ls_no_memory(s->error, "for a variable of a script");
-    return length < 0 ? NULL : other;
-}
-
 /* The words of the command from `from` on; append: behind those that it has, or joined to the last
  * of them. */
 static void set_variable(struct shell *s, const char *name, bool append, bool joined, size_t from)
 {
-    const char *old = append ? variable(s, name) : NULL, *cause;
+    const char *old = append ? variable(s, name) : NULL;
     char *text = NULL;
     size_t bytes;
-    enum convert_truth run = convert_branches_run(&s->branches, &cause);
-    if (s->status || run == CONVERT_FALSE)
-        return;
-    FILE *file = open_memstream(&text, &bytes);
+    FILE *file = s->status ? NULL : open_memstream(&text, &bytes);
     if (!file)
         return;
     if (old && *old)
@@ -458,13 +483,7 @@ static void set_variable(struct shell *s, const char *name, bool append, bool jo
                 s->command.at[i].line, s->command.at[i].text);
     if (fclose(file) != 0 || bytes >= WORD_BYTES)
         fail(s, "a variable that is too long");
-    if (!s->status && run == CONVERT_OPEN)
-        text = doubted(s, name, cause, text);
-    if (!s->status)
-        s->status = convert_entries_set(
-            &s->variables,
-            &(struct convert_entry){.key = (char *)name, .text = text, .line = s->line}, s->error);
-    free(text);
+    variable_becomes(s, name, text);
 }
 
 static void assign(struct shell *s, size_t length)

@@ -919,6 +919,42 @@ CASE(test_shell)
                    NULL);
 }
 
+/* A default stands for a variable that has no text, := sets it too, and a ? asks for it. */
+CASE(test_shell_defaults)
+{
+    static const char *const known[] = {
+        "run --lr 2 --seed ${A:=7}",
+        ": \"${A:=7}\"\nrun --lr 2 --seed $A",
+        ": ${A=\"7\"} ${A:=8}\nrun --lr 2 --seed $A",
+        "run --lr 2 --seed ${A-7}",
+        "A=7\nrun --lr 2 --seed ${A:?no A}",
+        "A=7\nrun --lr 2 --seed ${A?}",
+        "A=7\nrun --lr 2 --seed ${A-5}",
+        "A=\nrun --lr 2 --seed 7${A-5}",
+        "A=\nrun --lr 2 --seed ${A:=7}",
+        "if false; then : ${A:=5}; fi\nrun --lr 2 --seed ${A:-7}",
+    };
+    static const char *const variables[] = {"A=3"};
+    struct ls_convert_options given = {
+        .allow_loss = true, .variables = variables, .variable_count = 1};
+    char text[256];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        expect(LS_CONVERT_MEGATRON, known[i], &lax, "lr: 2 ", "seed: 7 ", NULL);
+    static const char *const forms[] = {":=8", "=8", "-8", ":?x", "?", ":-8", ":=$B", ":?$B"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(text, sizeof text, "run --lr 2 --seed ${A%s}", forms[i]);
+        expect(LS_CONVERT_MEGATRON, text, &given, "seed: 3 ", NULL);
+    }
+    static const char *const unknown[] = {"${A:?no A}", "${A?}", "${A:=$B}", "${A:1}", "${A/1/2}"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        snprintf(text, sizeof text, "run --lr 2 --seed %s", unknown[i]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, unknown[i], "give A=VALUE", NULL);
+    }
+    expect_refused(LS_CONVERT_MEGATRON, "if [ -f x ]; then : ${A:=5}; fi\nrun --lr 2 --seed $A",
+                   &lax, "--seed: $A is set elsewhere: give A=VALUE", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "run --lr 2 --seed ${-}", &lax, "${-}", NULL);
+}
+
 /* A word has its own line, and that of a variable only if the variable begins it. */
 CASE(test_shell_lines)
 {
