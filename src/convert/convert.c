@@ -415,6 +415,20 @@ static void refuse_unset(struct convert *c)
         convert_fail(c, key, "%.200s is not run: write out what it gives", text);
 }
 
+/* Whether the argument says what is trained on, but names no tokens. */
+static bool is_no_corpus(const char *key)
+{
+    return convert_among(key, "--split|--mock-data");
+}
+
+/* Whether it counts that the argument is there, whatever its value. */
+static bool is_mere_presence(const struct convert *c, const struct convert_entry *entry)
+{
+    bool told = convert_has(c, "data.train") || convert_has(c, "data.blend");
+    return convert_among(entry->rule->ours, "log.tensorboard|model.from") ||
+           (told && is_no_corpus(entry->key));
+}
+
 /* An argument with a variable that the script does not set: a path is left to the reader, and how
  * many ranks there are too. */
 static void give_variable_fate(struct convert *c, const struct convert_entry *entry)
@@ -424,7 +438,9 @@ static void give_variable_fate(struct convert *c, const struct convert_entry *en
     LS_ASSERT(length < sizeof ours);
     memcpy(ours, entry->rule->ours, length);
     ours[length] = '\0';
-    bool path = convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume");
+    bool path =
+        convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume") &&
+        !is_no_corpus(entry->key);
     if (!path && strcmp(ours, "parallel.dp") != 0)
         require_variables(c, entry);
     convert_drop(c, entry->key, "%.200s is not known", entry->text);
@@ -441,8 +457,7 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
     const char *ours = entry->rule ? entry->rule->ours : "";
     bool automatic = !project->flags && strcmp(entry->text, "auto") == 0 && *ours;
     bool variable =
-        project->flags && strpbrk(entry->text, "$`") && *ours &&
-        !convert_among(ours, "log.tensorboard|model.from"); /* that it is there counts */
+        project->flags && strpbrk(entry->text, "$`") && *ours && !is_mere_presence(c, entry);
     bool none = entry->kind == CONVERT_EMPTY || entry->kind == CONVERT_NULL;
     bool empty = none && is_section(project, entry->key);
     if (entry->rule && !off && entry->kind != CONVERT_NULL && !automatic && !variable && !empty)
@@ -452,6 +467,11 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
         convert_drop(c, entry->key, "an empty section");
     else if (project->flags && entry->text[0] == CONVERT_DOUBTED)
         doubted(c, entry);
+    else if (project->flags && entry->key[0] == '$')
+        convert_advise(c,
+                       "%s (line %d): arguments that the script is called with are not known: add "
+                       "those that you give it",
+                       entry->key, entry->line);
     else if (!entry->rule)
         unknown(c, project, entry);
     else if (variable)

@@ -20,6 +20,12 @@ static bool is_option(const char *word)
     return word[0] == '-' && (word[1] == '-' ? word[2] != '\0' : isalpha((unsigned char)word[1]));
 }
 
+/* Whether the word is all arguments that the script is called with, or those from one on. */
+static bool is_called_with(const char *word)
+{
+    return convert_among(word, "$@|$*|${@}|${*}") || strncmp(word, "${@:", 4) == 0;
+}
+
 /* Underscores are hyphens, but for those of a variable: launchers take both. */
 static void option_name(const char *word, char name[NAME_BYTES])
 {
@@ -93,11 +99,12 @@ static bool takes_number(const char *key)
     return type < LS_CONFIG_STRING || type > LS_CONFIG_NAME;
 }
 
-/* Quotes that a script keeps for another shell go, and what is between the digits of a number. */
+/* Quotes of either kind that a script keeps for another shell go, and what is between the digits
+ * of a number. */
 static void put_value(FILE *file, const char *text, bool number)
 {
     size_t length = strlen(text);
-    bool quotes = length > 1 && text[0] == '"' && text[length - 1] == '"';
+    bool quotes = length > 1 && strchr("\"'", text[0]) && text[length - 1] == text[0];
     bool groups = number && has_groups(text);
     for (size_t i = quotes; i < length - quotes; i++)
         if (!groups || text[i] != '_')
@@ -118,8 +125,9 @@ static char *values_of(const struct convert_words *words, size_t i, size_t behin
     *count = equals != NULL;
     if (equals)
         put_value(file, equals + 1, number);
-    for (; !equals && at < words->count && !is_option(words->at[at].text) && at + 1 != behind;
-         at++) {
+    for (; !equals && at < words->count && at + 1 != behind; at++) {
+        if (is_option(words->at[at].text) || is_called_with(words->at[at].text))
+            break;
         if ((*count)++)
             fputc(' ', file);
         put_value(file, words->at[at].text, number);
@@ -142,6 +150,8 @@ int convert_options_add(struct convert_entries *entries, const struct convert_wo
         char key[NAME_BYTES];
         int count = 0;
         next = i + 1;
+        if (i >= behind && is_called_with(words->at[i].text))
+            status = add_option(entries, words->at[i].text, "", 0, words->at[i].line, error);
         if (!is_option(words->at[i].text) || words->at[i].text[1] != '-')
             continue;
         option_name(words->at[i].text, key);

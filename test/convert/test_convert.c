@@ -1138,6 +1138,48 @@ CASE(test_shell_variables_are_asked_for)
                    &strict, "arguments of an if", NULL);
 }
 
+/* A split is no path: its variable is asked for, unless the caller says what is trained on. */
+CASE(test_shell_splits)
+{
+    struct ls_convert_options told = {.words = (const char *const[]){"data.train=a"},
+                                      .word_count = 1};
+#define TRAINED "run --attention-dropout 0 --train-data-path b "
+    expect_refused(LS_CONVERT_MEGATRON, TRAINED "--split $SPLIT", &strict,
+                   "file:1: --split: $SPLIT is set elsewhere: give SPLIT=VALUE", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, TRAINED "--mock-data $MORE", &strict,
+                   "--mock-data: $MORE is set elsewhere: give MORE=VALUE", NULL);
+    expect(LS_CONVERT_MEGATRON, TRAINED "--split $SPLIT", &told, "train: \"a\" ",
+           "--split (line 1): data.train is given", NULL);
+    expect(LS_CONVERT_MEGATRON, TRAINED "--mock-data $MORE", &told,
+           "--mock-data (line 1): data.train names tokens", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, TRAINED "--split 969,30,1 \"$@\"", &strict, "--split",
+                   "data.train is trained on as a whole", NULL);
+    expect(LS_CONVERT_MEGATRON, TRAINED "--split \"'100,0,0'\"", &strict,
+           "--split (line 1): all of it is trained on", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, TRAINED "--split \"'99,1,0'\"", &strict, "--split", NULL);
+}
+
+/* The arguments that a script is called with are no value: the result says that they are to be
+ * added. */
+CASE(test_shell_arguments_of_the_script)
+{
+    static const char *const words[] = {"$@", "\"$@\"", "$*", "${@}", "\"${@:2}\""};
+    char text[128], word[128];
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t quoted = words[i][0] == '"', length = strlen(words[i]) - 2 * quoted;
+        snprintf(word, sizeof word, "  %.*s (line 2): arguments that the script is called with",
+                 (int)length, words[i] + quoted);
+        snprintf(text, sizeof text, "run --lr 2 --attention-dropout 0 \\\n --bf16 %s", words[i]);
+        expect(LS_CONVERT_MEGATRON, text, &strict, "lr: 2 ", "bf16 ", word, NULL);
+        snprintf(text, sizeof text, "run \\\n %s --lr 2 --attention-dropout 0", words[i]);
+        expect(LS_CONVERT_MEGATRON, text, &strict, "lr: 2 ", word, NULL);
+    }
+    expect_without(LS_CONVERT_MEGATRON, "torchrun $@ x.py --lr 2 --attention-dropout 0", "lr: 2 ",
+                   "is called with");
+    expect_refused(LS_CONVERT_MEGATRON, "run --attention-dropout 0 --lr=$@", &strict,
+                   "--lr: $@ is not run", NULL);
+}
+
 /* The lines of a here-document are no commands, whatever they hold. */
 CASE(test_shell_documents)
 {
