@@ -419,19 +419,23 @@ static void translate_corpus(struct convert *c, const char *theirs, const char *
                      weights && weighed && count == 2 ? strchr(list, ' ') + 1 : list);
 }
 
-/* The share of documents that is trained on there is cut off when tokens are made here. told: the
- * command line says what is trained on. */
+/* The share of documents that is trained on there is cut off when tokens are made here. Without an
+ * argument Megatron-LM holds some out too, of what --data-path names. told: the command line says
+ * what is trained on. */
 static void translate_split(struct convert *c, bool told)
 {
-    const char *split = convert_word(c, "--split", "");
-    split += strcspn(split, ",/ ");
-    if (told && convert_find(c, "--split"))
+    bool given = convert_find(c, "--split");
+    bool legacy = !given && convert_entries_find(&c->entries, "--data-path");
+    const char *split = convert_word(c, "--split", legacy ? "969,30,1" : "");
+    const char *held_out = split + strcspn(split, ",/ ");
+    if (told && given)
         convert_drop(c, "--split", "data.train is given: all of it is trained on");
-    else if (strspn(split, "0,./ ") != strlen(split))
+    else if (!told && strspn(held_out, "0,./ ") != strlen(held_out))
         convert_lose(c, "--split", "data.split|data.*validation*",
-                     "data.train is trained on as a whole: make two stores with `lockstep data "
-                     "prepare --validation`, and give data.train=STORE data.valid=STORE beside the "
-                     "file");
+                     "%.40s%s holds documents out, and data.train is trained on as a whole: give "
+                     "data.train=STORE data.valid=STORE beside the file, from `lockstep data "
+                     "prepare --validation`, or data.train=STORE alone to train on all",
+                     split, given ? "" : " (the default there)");
 }
 
 static void translate_evaluation(struct convert *c, const struct megatron *m)

@@ -1159,6 +1159,33 @@ CASE(test_shell_splits)
     expect_refused(LS_CONVERT_MEGATRON, TRAINED "--split \"'99,1,0'\"", &strict, "--split", NULL);
 }
 
+/* Megatron-LM holds documents out of --data-path without a --split too. */
+CASE(test_split_by_default)
+{
+    struct ls_convert_options told = {.words = (const char *const[]){"data.train=a"},
+                                      .word_count = 1};
+    struct ls_convert_options blend = {.words = (const char *const[]){"data.blend=1 a"},
+                                       .word_count = 1};
+    static const char *const unsaid[] = {"--data-path b", "--data-path $DATA",
+                                         "--data-path 0.7 b 0.3 c"};
+    static const char *const none[] = {"--split 100,0,0 --data-path b", "--train-data-path b",
+                                       "--split 1 --data-path b", "--tensorboard-dir x"};
+    char text[128];
+    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++) {
+        snprintf(text, sizeof text, "--attention-dropout 0 %s", unsaid[i]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &strict,
+                       "file: --split: 969,30,1 (the default there) holds documents out",
+                       "give data.train=STORE data.valid=STORE beside the file",
+                       "or data.train=STORE alone to train on all (1 key", NULL);
+        expect(LS_CONVERT_MEGATRON, text, &told, "train: \"a\" ", NULL);
+        expect(LS_CONVERT_MEGATRON, text, &blend, "blend: [{source: \"a\"", NULL);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        snprintf(text, sizeof text, "--attention-dropout 0 %s", none[i]);
+        expect(LS_CONVERT_MEGATRON, text, &strict, "schedule: linear ", NULL);
+    }
+}
+
 /* The arguments that a script is called with are no value: the result says that they are to be
  * added. */
 CASE(test_shell_arguments_of_the_script)
