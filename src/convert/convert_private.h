@@ -78,26 +78,33 @@ bool convert_is_training(const struct convert_words *words);
 int convert_options_add(struct convert_entries *entries, const struct convert_words *words,
                         const char *name, struct ls_error *error);
 
-/* What of a script runs: its if and case, word by word. */
+/* What of a script runs: its if and case, and commands between && and ||, word by word. */
 enum convert_truth { CONVERT_FALSE, CONVERT_TRUE, CONVERT_OPEN };
+/* What is behind a command. */
+enum convert_joint { CONVERT_END, CONVERT_AND, CONVERT_OR, CONVERT_PIPE };
 enum { CONVERT_BRANCHES = 32 }; /* within each other; what is deeper is open */
+struct convert_branch {
+    enum convert_truth ran, runs;   /* branches before; this one */
+    enum convert_truth status;      /* of the list of commands, so far */
+    enum convert_joint joint;       /* behind them */
+    bool group;                     /* of { } */
+    char cause[64], list_cause[64]; /* the $VARIABLE that is asked for, "" for none */
+};
 struct convert_branches {
-    enum convert_truth ran[CONVERT_BRANCHES], runs[CONVERT_BRANCHES]; /* before; this one */
-    char cause[CONVERT_BRANCHES][64]; /* the $VARIABLE that a condition asks for, "" for none */
+    struct convert_branch level[CONVERT_BRANCHES + 2]; /* [0] the script, the last: all deeper */
     int depth;
     bool testing; /* between if and then */
     bool doubled; /* between [[ and ]] */
-    enum convert_truth condition;
-    char joined; /* & or | if the condition goes on */
+    bool piped;   /* behind a | */
 };
 /* The first word of a command. Whether it is one such as then, behind which a command begins. */
 bool convert_branches_word(struct convert_branches *b, const char *word);
-/* A command while `testing`, and the & or | behind it. */
-void convert_branches_test(struct convert_branches *b, const char *const *words, size_t count,
-                           char joined);
+/* A command ends, or what is behind a } or fi does. assigned: what it comes to if it has no words
+ * but sets variables; CONVERT_FALSE: it sets none. */
+void convert_branches_command(struct convert_branches *b, const struct convert_words *words,
+                              enum convert_truth assigned, enum convert_joint joint);
 /* Whether what comes next runs; open: *cause, if it is not NULL, is the variable that would tell,
- * or
- * "". */
+ * or "". */
 enum convert_truth convert_branches_run(const struct convert_branches *b, const char **cause);
 
 /* ---- a translation under way ---------------------------------------------------------------- */

@@ -30,7 +30,8 @@ struct shell {
     bool any;      /* a word is under way, though it may be empty */
     int handed_on; /* how many shells hand this text on */
     struct convert_branches branches;
-    int mark; /* its line in the variable that it comes from; 0 for none */
+    enum convert_truth assigned; /* of the command: as convert_branches_command has it */
+    int mark;                    /* its line in the variable that it comes from; 0 for none */
     const struct ls_convert_options *options;
     struct ls_error *error;
     int status;

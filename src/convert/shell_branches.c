@@ -1,14 +1,17 @@
-/* Which lines of a script run: the branches of its if, and of its case.
+/* Which lines of a script run: the branches of its if and of its case, and of commands between &&
+ * and || those that the ones before them let run.
  *
  * A condition is one of [ A = B ], [ A != B ], [ A -eq B ] and its like, [ -z A ], [ -n A ], true
  * and false, with test or [[ in place of [, with ! before it, and several of them between && and
  * ||; [ A ] is [ -n A ]. Others, and those of a variable that is not known, are open: what such a
- * branch sets is not known.
+ * branch sets is not known. Commands that only set variables or say something succeed.
  */
 #include "convert/convert_private.h"
 
 #include <ctype.h>
 #include <string.h>
+
+enum { TEST_WORDS = 8 };
 
 static enum convert_truth opposite(enum convert_truth a)
 {
@@ -107,6 +110,7 @@ static enum convert_truth truth_of_brackets(const struct test *t)
 
 static enum convert_truth truth_of(struct test t)
 {
+    static const char *const successful = ":|cd|echo|printf|export|local|declare|readonly|set";
     bool negated = t.count > 0 && strcmp(t.words[0], "!") == 0;
     enum convert_truth truth = CONVERT_OPEN;
     t.words += negated;
@@ -117,28 +121,74 @@ static enum convert_truth truth_of(struct test t)
         truth = CONVERT_TRUE;
     else if (t.count == 1 && strcmp(t.words[0], "false") == 0)
         truth = CONVERT_FALSE;
+    else if (t.count > 0 && convert_among(t.words[0], successful))
+        truth = CONVERT_TRUE;
     return negated ? opposite(truth) : truth;
 }
 
-void convert_branches_test(struct convert_branches *b, const char *const *words, size_t count,
-                           char joined)
+/* The truth of a command that has words, or of a part of one between [[ and ]]. */
+static enum convert_truth truth_of_command(struct convert_branches *b, char *cause,
+                                           const struct convert_words *command)
 {
-    char beyond[64];
-    bool first = count > 0 && convert_among(words[0], "[|[[|test");
-    bool pattern = b->doubled && !b->joined; /* behind its | */
+    const char *words[TEST_WORDS]; /* of more, the last one is the last here */
+    size_t count = 0;
+    for (size_t i = 0; i < command->count; i++) {
+        count += count < TEST_WORDS;
+        words[count - 1] = command->at[i].text;
+    }
+    bool first = convert_among(words[0], "[|[[|test");
     b->doubled |= first && strcmp(words[0], "[[") == 0;
-    struct test t = {words + first, count - first, first || b->doubled, b->doubled,
-                     b->depth > 0 && b->depth <= CONVERT_BRANCHES ? b->cause[b->depth - 1]
-                                                                  : beyond};
+    struct test t = {words + first, count - first, first || b->doubled, b->doubled, cause};
     if (t.bracket && t.count > 0 && convert_among(t.words[t.count - 1], "]|]]")) {
         b->doubled = false;
         t.count--;
     }
-    enum convert_truth truth = pattern ? CONVERT_OPEN : truth_of(t);
-    b->condition = b->joined == '&'   ? both(b->condition, truth)
-                   : b->joined == '|' ? either(b->condition, truth)
-                                      : truth;
-    b->joined = joined;
+    return truth_of(t);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static struct convert_branch *level_of(struct convert_branches *b)
+{
+    return &b->level[b->depth <= CONVERT_BRANCHES ? b->depth : CONVERT_BRANCHES + 1];
+}
+
+/* A command of the list has ended, and the list with it if nothing joins another one to it. */
+static void add_to_list(struct convert_branch *level, enum convert_truth truth,
+                        enum convert_joint joint)
+{
+    level->status = level->joint == CONVERT_AND  ? both(level->status, truth)
+                    : level->joint == CONVERT_OR ? either(level->status, truth)
+                                                 : truth;
+    level->joint = joint;
+}
+
+void convert_branches_command(struct convert_branches *b, const struct convert_words *words,
+                              enum convert_truth assigned, enum convert_joint joint)
+{
+    struct convert_branch *level = level_of(b);
+    bool none = words->count == 0 && !assigned, piped = b->piped;
+    if (none && joint == CONVERT_END) /* an empty line, which may be behind && too */
+        return;
+    b->piped = joint == CONVERT_PIPE;
+    if (none) {
+        level->joint = joint == CONVERT_PIPE ? level->joint : joint;
+        return;
+    }
+    if (level->joint == CONVERT_END)
+        level->list_cause[0] = '\0';
+    enum convert_truth truth =
+        words->count > 0 ? truth_of_command(b, level->list_cause, words) : assigned;
+    if (!b->piped) /* the last command of several is the one that counts */
+        add_to_list(level, piped ? CONVERT_OPEN : truth, joint);
+}
+
+/* Whether the next command of the list runs, as far as the list says it. */
+static enum convert_truth list_runs(const struct convert_branch *level)
+{
+    return level->joint == CONVERT_AND  ? level->status
+           : level->joint == CONVERT_OR ? opposite(level->status)
+                                        : CONVERT_TRUE;
 }
 
 /* ---- branches ------------------------------------------------------------------------------- */
@@ -146,43 +196,56 @@ void convert_branches_test(struct convert_branches *b, const char *const *words,
 /* Another branch begins, which runs if none before it did and the condition holds. */
 static void branch(struct convert_branches *b, enum convert_truth condition)
 {
+    struct convert_branch *level = level_of(b);
     b->testing = false;
-    if (b->depth == 0 || b->depth > CONVERT_BRANCHES)
+    if (b->depth == 0)
         return;
-    b->runs[b->depth - 1] = both(opposite(b->ran[b->depth - 1]), condition);
-    b->ran[b->depth - 1] = either(b->ran[b->depth - 1], condition);
+    level->runs = both(opposite(level->ran), condition);
+    level->ran = either(level->ran, condition);
+    if (level->list_cause[0])
+        memcpy(level->cause, level->list_cause, sizeof level->cause);
+    level->list_cause[0] = '\0';
 }
 
-static void begin(struct convert_branches *b, enum convert_truth runs)
+static void begin(struct convert_branches *b, enum convert_truth runs, bool group)
 {
-    if (b->depth < CONVERT_BRANCHES) {
-        b->ran[b->depth] = CONVERT_FALSE;
-        b->runs[b->depth] = runs;
-        b->cause[b->depth][0] = '\0';
-    }
     b->depth++;
+    *level_of(b) = (struct convert_branch){.runs = runs, .status = CONVERT_OPEN, .group = group};
+}
+
+/* What began last is a command of the list that it is in. */
+static void end(struct convert_branches *b)
+{
+    const struct convert_branch *inner = level_of(b);
+    enum convert_truth truth = inner->group ? inner->status : CONVERT_OPEN;
+    b->depth--;
+    add_to_list(level_of(b), truth, CONVERT_END);
 }
 
 bool convert_branches_word(struct convert_branches *b, const char *word)
 {
     bool test = strcmp(word, "if") == 0 || strcmp(word, "elif") == 0;
+    bool ends = convert_among(word, "fi|esac") || (strcmp(word, "}") == 0 && level_of(b)->group);
     if (strcmp(word, "if") == 0)
-        begin(b, CONVERT_TRUE);
+        begin(b, CONVERT_TRUE, false);
     else if (strcmp(word, "then") == 0)
-        branch(b, b->condition);
+        branch(b, level_of(b)->status);
     else if (strcmp(word, "else") == 0)
         branch(b, CONVERT_TRUE);
     else if (strcmp(word, "case") == 0)
-        begin(b, CONVERT_OPEN);
-    else if (convert_among(word, "fi|esac"))
-        b->depth -= b->depth > 0;
-    else if (!test && !convert_among(word, "do|{"))
+        begin(b, CONVERT_OPEN, false);
+    else if (strcmp(word, "{") == 0)
+        begin(b, CONVERT_TRUE, true);
+    else if (ends && b->depth > 0)
+        end(b);
+    else if (!ends && !test && strcmp(word, "do") != 0)
         return false;
     b->testing |= test;
-    b->joined = '\0';
-    b->doubled = false;
+    b->doubled = b->piped = false;
+    if (!ends)
+        level_of(b)->joint = CONVERT_END;
     if (test)
-        b->condition = CONVERT_OPEN;
+        level_of(b)->status = CONVERT_OPEN;
     return strcmp(word, "case") != 0;
 }
 
@@ -191,10 +254,14 @@ enum convert_truth convert_branches_run(const struct convert_branches *b, const 
     enum convert_truth run = b->depth > CONVERT_BRANCHES ? CONVERT_OPEN : CONVERT_TRUE;
     if (cause)
         *cause = "";
-    for (int i = 0; i < b->depth && i < CONVERT_BRANCHES; i++) {
-        run = both(run, b->runs[i]);
-        if (cause && b->runs[i] == CONVERT_OPEN)
-            *cause = b->cause[i];
+    for (int i = 0; i <= b->depth && i <= CONVERT_BRANCHES; i++) {
+        const struct convert_branch *level = &b->level[i];
+        enum convert_truth runs = i > 0 ? level->runs : CONVERT_TRUE, listed = list_runs(level);
+        run = both(run, both(runs, listed));
+        if (cause && runs == CONVERT_OPEN)
+            *cause = level->cause;
+        if (cause && listed == CONVERT_OPEN)
+            *cause = level->list_cause;
     }
     return run;
 }

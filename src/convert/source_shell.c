@@ -1,14 +1,14 @@
 /* Arguments of a program, or a shell script that calls it, into entries. Quotes, comments, line
  * ends with a backslash, sums, and the variables and arrays that the script sets are understood;
- * here-documents are passed over. Of an if one branch is read. Nothing is run, and what only a run
- * would know stays as it is written. */
+ * here-documents are passed over. Of an if one branch is read, and of commands between && and ||
+ * those that run. Nothing is run, and what only a run would know stays as it is written. */
 #include "convert/shell.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEST_WORDS = 8, HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
+enum { HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
 
 static void words_clear(struct convert_words *words)
 {
@@ -122,6 +122,10 @@ static void assign(struct shell *s, size_t length)
         shell_flush(s);
     }
     set_variable(s, name, append, !array, before);
+    s->assigned = CONVERT_TRUE;
+    for (size_t i = before; i < s->command.count; i++)
+        if (strchr(s->command.at[i].text, '`') || strstr(s->command.at[i].text, "$("))
+            s->assigned = CONVERT_OPEN;
     while (s->command.count > before)
         free(s->command.at[--s->command.count].text);
 }
@@ -164,13 +168,16 @@ static void read_handed_on(struct shell *s, size_t first)
         s->text = text;
         s->at = 0;
         s->handed_on++;
+        convert_branches_word(&s->branches, "{");
         read_script(s);
+        s->branches.depth = outer.branches.depth;
         s->handed_on--;
     }
     s->text = outer.text;
     s->bytes = outer.bytes;
     s->at = outer.at;
     s->line = outer.line;
+    s->assigned = CONVERT_OPEN;
     free(text);
 }
 
@@ -182,41 +189,32 @@ static void first_word(struct shell *s)
         words_clear(&s->command);
 }
 
-/* The command is the condition of an if, or a part of one. */
-static void test(struct shell *s)
+/* What is behind the command that ends here: both characters of && and || are. */
+static enum convert_joint joint_of(const struct shell *s)
 {
-    const char *words[TEST_WORDS]; /* of more, the last one is the last here */
-    size_t count = 0;
-    for (size_t i = 0; i < s->command.count; i++) {
-        count += count < TEST_WORDS;
-        words[count - 1] = s->command.at[i].text;
-    }
-    char joined = shell_peek(s, 0) == shell_peek(s, 1) && strchr("&|", shell_peek(s, 0))
-                      ? shell_peek(s, 0)
-                      : '\0';
-    convert_branches_test(&s->branches, words, count, joined);
-    words_clear(&s->command);
+    char c = shell_peek(s, 0), next = shell_peek(s, 1);
+    return c == '&' && next == '&'   ? CONVERT_AND
+           : c == '|' && next == '|' ? CONVERT_OR
+           : c == '|'                ? CONVERT_PIPE
+                                     : CONVERT_END;
 }
 
-/* A command ends; the one with the most --arguments is the one that is meant. */
-static void end_command(struct shell *s)
+/* A command ends; of those that run the one with the most --arguments is the one that is meant. */
+static void end_command(struct shell *s, enum convert_joint joint)
 {
     first_word(s);
-    if (s->branches.testing && s->command.count > 0)
-        test(s);
-    if (convert_branches_run(&s->branches, NULL) == CONVERT_FALSE)
-        words_clear(&s->command);
-    size_t other_command = handed_on(&s->command);
-    if (other_command && s->handed_on < HANDED_ON_MAX && !s->status) {
+    bool runs = convert_branches_run(&s->branches, NULL) != CONVERT_FALSE && !s->branches.testing;
+    size_t other_command = runs ? handed_on(&s->command) : 0;
+    if (other_command && s->handed_on < HANDED_ON_MAX && !s->status)
         read_handed_on(s, other_command);
-        return;
-    }
-    if (convert_options_of(&s->command) > convert_options_of(&s->best)) {
+    convert_branches_command(&s->branches, &s->command, s->assigned, joint);
+    if (runs && convert_options_of(&s->command) > convert_options_of(&s->best)) {
         struct convert_words other = s->best;
         s->best = s->command;
         s->command = other;
     }
     words_clear(&s->command);
+    s->assigned = CONVERT_FALSE;
 }
 
 /* Whether the next line begins with an argument: a list of arguments needs no backslashes. */
@@ -342,7 +340,7 @@ static void read_script(struct shell *s)
         } else if (shell_peek(s, 0) == '<' && shell_peek(s, 1) == '<') {
             redirect(s);
         } else if (shell_peek(s, 0) == '\n' && s->documents) {
-            end_command(s);
+            end_command(s, CONVERT_END);
             shell_take(s);
             documents_pass(s);
         } else if (is_blank(s)) {
@@ -352,15 +350,18 @@ static void read_script(struct shell *s)
             shell_flush(s);
             shell_take(s);
         } else if (is_end(s)) {
-            end_command(s);
+            enum convert_joint joint = joint_of(s);
+            end_command(s, joint);
             shell_take(s);
+            if (joint == CONVERT_AND || joint == CONVERT_OR)
+                shell_take(s);
         } else if (shell_peek(s, 0) == '#' && !s->any) {
             skip_comment(s);
         } else {
             shell_word_part(s);
         }
     }
-    end_command(s);
+    end_command(s, CONVERT_END);
 }
 
 /* A file that sets variables and calls nothing: their words. */
@@ -373,7 +374,7 @@ static void take_variables(struct shell *s)
         shell_expand(s, s->variables.at[i].text, false);
         shell_flush(s);
     }
-    end_command(s);
+    end_command(s, CONVERT_END);
 }
 
 int convert_shell_read(struct convert_entries *entries, const char *name, const char *text,

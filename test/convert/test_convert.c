@@ -1097,6 +1097,76 @@ CASE(test_shell_branches_that_are_open)
                    &lax, "file:8: --lr: $L", "give L=VALUE 2=VALUE 3=VALUE beside", NULL);
 }
 
+/* Of commands between && and || those are read that the ones before them let run. */
+CASE(test_shell_lists)
+{
+    static const char *const known[] = {
+        "[ $SIZE = 7B ] && L=1",
+        "[ $SIZE = 1B ] && L=3",
+        "[[ $SIZE == 1B ]] && L=3 || L=1",
+        "[ $SIZE = 7B ] && L=1 || L=3",
+        "test -n \"$SIZE\" || L=3",
+        "[ $SIZE = 1B ] ||\n # as\n\n L=1",
+        "[ $SIZE = 1B ] && {\n L=3\n}",
+        "[ $SIZE = 1B ] && { L=3; } || { L=4; L=1; }",
+        "[ $SIZE = 7B ] && { L=1; } || { L=3; }",
+        "[ $SIZE = 1B ] && { if true; then L=3; fi; }; true && L=1",
+        "[ $SIZE = 1B ] && if true; then L=3; fi\nL=1",
+        "false && L=3; L=1",
+        "false && L=3 & L=1",
+        "false || true && L=1",
+        "true && false || L=1",
+        "[[ $SIZE && $TP ]] && L=1",
+        "[[ $SIZE == 1B || $TP == 1 ]] && L=3",
+        "[ $SIZE = 1B ] && export X=1 L=3",
+        "export X=$(x) Y=2 && L=1",
+        "X=1 && cd a && echo b > c && L=1",
+        "false && eval 'L=3'",
+        "eval 'false && L=3'; eval 'L=1; false' && x",
+        "true | [ 1 = 2 ]; L=1",
+        "if [ $SIZE = 7B ]; then false && L=3; fi",
+        "if false || [ $TP = 2 ] && true; then L=1; else L=3; fi",
+    };
+    static const char *const open[][2] = {
+        {"[ -f x ] && L=1", "L=VALUE"},
+        {"which x || L=1", "L=VALUE"},
+        {"echo a | grep -q b && L=1", "L=VALUE"},
+        {"echo a |\n grep -q b && L=1", "L=VALUE"},
+        {"X=$(x) && L=1", "L=VALUE"},
+        {"[[ $SIZE =~ a|b ]] && L=1", "L=VALUE"},
+        {"[ $B = 1 ] && L=1", "B=VALUE"},
+        {"[ -f x ] && { L=1; }", "L=VALUE"},
+        {"[ -f x ] && true || L=1", "L=VALUE"},
+        {"if [ $B = 1 ]; then [ $TP = 2 ] && L=1; fi", "B=VALUE"},
+        {"if [ $TP = 2 ]; then [ $B = 1 ] && L=1; fi", "B=VALUE"},
+        {"{ which x; } && L=1", "L=VALUE"},
+        {"eval 'which x' && L=1", "L=VALUE"},
+        {"if true; then L=9; fi && L=1", "L=VALUE"},
+    };
+    char text[512], word[64];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        bool given = strstr(known[i], "L=1");
+        snprintf(text, sizeof text, "SIZE=7B TP=2 %s\n%s\nrun --lr 5 --train-iters ${L:-2}\n",
+                 given ? "" : "L=2", known[i]);
+        snprintf(word, sizeof word, "steps: %d ", given ? 1 : 2);
+        expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 5 ", word, NULL);
+    }
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
+        snprintf(text, sizeof text, "SIZE=7B TP=2\nL=2\n%s\nrun --train-iters $L --lr 5\n",
+                 open[i][0]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, "--train-iters: ", "give ", open[i][1],
+                       NULL);
+    }
+    expect_refused(LS_CONVERT_MEGATRON, "A=\"--lr 2\"\n[ $B = 1 ] && A+=\" --bf16\"\nrun $A",
+                   &strict, "file:2: --$A: arguments of an if", "give B=VALUE beside", NULL);
+    expect_without(LS_CONVERT_MEGATRON,
+                   "A=\"--lr 2 --attention-dropout 0\" B=0\n[ $B = 1 ] && A+=\" --bf16\"\nrun $A",
+                   "lr: 2 ", "bf16 ");
+    expect(LS_CONVERT_MEGATRON, "false && run --lr 1 --bf16 --seed 3 || run --lr 2", &lax, "lr: 2 ",
+           NULL);
+    expect(LS_CONVERT_MEGATRON, "mkdir -p x && cd x && run --lr 2 || exit 1", &lax, "lr: 2 ", NULL);
+}
+
 /* Branches within more others than are followed are open, and end what their conditions are. */
 CASE(test_shell_branches_within_each_other)
 {
