@@ -99,6 +99,8 @@ struct convert_branches {
 };
 /* The first word of a command. Whether it is one such as then, behind which a command begins. */
 bool convert_branches_word(struct convert_branches *b, const char *word);
+/* A { begins, whose commands run or not. */
+void convert_branches_group(struct convert_branches *b, enum convert_truth runs);
 /* A command ends, or what is behind a } or fi does. assigned: what it comes to if it has no words
  * but sets variables; CONVERT_FALSE: it sets none. */
 void convert_branches_command(struct convert_branches *b, const struct convert_words *words,

@@ -27,8 +27,13 @@ struct shell {
     bool passed_over; /* some document was */
     char *word;       /* [SHELL_WORD_BYTES], under way */
     size_t used;
-    bool any;      /* a word is under way, though it may be empty */
-    int handed_on; /* how many shells hand this text on */
+    bool any;                         /* a word is under way, though it may be empty */
+    int handed_on;                    /* how many shells and functions hand this text on */
+    struct convert_entries functions; /* their bodies, which are read where they are called */
+    char function[SHELL_NAME_BYTES];  /* whose body is passed over */
+    size_t body;                      /* where that begins; 0: none does */
+    int body_line, body_depth;
+    size_t called; /* bytes of bodies that have been read */
     struct convert_branches branches;
     enum convert_truth assigned; /* of the command: as convert_branches_command has it */
     int mark;                    /* its line in the variable that it comes from; 0 for none */

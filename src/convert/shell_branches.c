@@ -198,7 +198,7 @@ static void branch(struct convert_branches *b, enum convert_truth condition)
 {
     struct convert_branch *level = level_of(b);
     b->testing = false;
-    if (b->depth == 0)
+    if (b->depth == 0 || level->group)
         return;
     level->runs = both(opposite(level->ran), condition);
     level->ran = either(level->ran, condition);
@@ -211,6 +211,12 @@ static void begin(struct convert_branches *b, enum convert_truth runs, bool grou
 {
     b->depth++;
     *level_of(b) = (struct convert_branch){.runs = runs, .status = CONVERT_OPEN, .group = group};
+}
+
+void convert_branches_group(struct convert_branches *b, enum convert_truth runs)
+{
+    begin(b, runs, true);
+    b->doubled = b->piped = false;
 }
 
 /* What began last is a command of the list that it is in. */

@@ -1,14 +1,15 @@
 /* Arguments of a program, or a shell script that calls it, into entries. Quotes, comments, line
  * ends with a backslash, sums, and the variables and arrays that the script sets are understood;
- * here-documents are passed over. Of an if one branch is read, and of commands between && and ||
- * those that run. Nothing is run, and what only a run would know stays as it is written. */
+ * here-documents are passed over. Of an if one branch is read, of commands between && and || those
+ * that run, and a function where it is called. Nothing is run, and what only a run would know stays
+ * as it is written. */
 #include "convert/shell.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HANDED_ON_MAX = 4, TEXT_BYTES_MAX = 1 << 20 };
+enum { HANDED_ON_MAX = 8, TEXT_BYTES_MAX = 1 << 20, CALLED_BYTES_MAX = 1 << 22 };
 
 static void words_clear(struct convert_words *words)
 {
@@ -149,30 +150,19 @@ static size_t handed_on(const struct convert_words *words)
     return 0;
 }
 
-/* Reads the words from `first` on as the shell does that they are handed to. */
-static void read_handed_on(struct shell *s, size_t first)
+/* Reads a text in place of the one that is read, as a command of it. Frees the text. */
+static void read_text(struct shell *s, char *text, size_t bytes, int line)
 {
     struct shell outer = *s;
-    char *text = NULL;
-    FILE *file = open_memstream(&text, &s->bytes);
-    s->line = s->command.at[first].line;
-    size_t bytes = 0;
-    for (size_t i = first; file && i < s->command.count && bytes < TEXT_BYTES_MAX; i++)
-        bytes += (size_t)fprintf(file, "%s ", s->command.at[i].text);
-    if (bytes >= TEXT_BYTES_MAX)
-        shell_fail(s, "a command that is too long");
-    words_clear(&s->command);
-    if (!file || fclose(file) != 0) {
-        s->status = ls_no_memory(s->error, "for a command of a script");
-    } else {
-        s->text = text;
-        s->at = 0;
-        s->handed_on++;
-        convert_branches_word(&s->branches, "{");
-        read_script(s);
-        s->branches.depth = outer.branches.depth;
-        s->handed_on--;
-    }
+    s->text = text;
+    s->bytes = bytes;
+    s->at = 0;
+    s->line = line;
+    s->handed_on++;
+    convert_branches_group(&s->branches, CONVERT_TRUE);
+    read_script(s);
+    s->branches.depth = outer.branches.depth;
+    s->handed_on--;
     s->text = outer.text;
     s->bytes = outer.bytes;
     s->at = outer.at;
@@ -181,12 +171,115 @@ static void read_handed_on(struct shell *s, size_t first)
     free(text);
 }
 
-/* The word under way ends, and goes if it is one such as "then". */
+/* Reads the words from `first` on as the shell does that they are handed to. */
+static void read_handed_on(struct shell *s, size_t first)
+{
+    char *text = NULL;
+    size_t bytes = 0, length;
+    int line = s->command.at[first].line;
+    FILE *file = open_memstream(&text, &length);
+    for (size_t i = first; file && i < s->command.count && bytes < TEXT_BYTES_MAX; i++)
+        bytes += (size_t)fprintf(file, "%s ", s->command.at[i].text);
+    if (bytes >= TEXT_BYTES_MAX)
+        shell_fail(s, "a command that is too long");
+    words_clear(&s->command);
+    if (file && fclose(file) == 0) {
+        read_text(s, text, length, line);
+        return;
+    }
+    s->status = ls_no_memory(s->error, "for a command of a script");
+    free(text);
+}
+
+/* ---- functions ------------------------------------------------------------------------------ */
+
+enum head { NO_HEAD, HEAD, HEAD_OPEN };
+
+/* Whether the words are NAME() or function NAME, and the { behind that too. */
+static enum head head_of(const struct convert_words *words, char name[SHELL_NAME_BYTES])
+{
+    char text[SHELL_NAME_BYTES + 4] = "";
+    bool keyword = words->count > 0 && strcmp(words->at[0].text, "function") == 0;
+    if (words->count > 3U + keyword)
+        return NO_HEAD;
+    for (size_t i = keyword; i < words->count; i++) {
+        if (i > keyword && !strchr("({", words->at[i].text[0]))
+            return NO_HEAD;
+        ls_string_add(text, sizeof text, "", "%s", words->at[i].text);
+    }
+    size_t length = strcspn(text, "(){}");
+    bool brackets = strncmp(text + length, "()", 2) == 0;
+    const char *rest = text + length + (brackets ? 2 : 0);
+    if (length == 0 || length >= SHELL_NAME_BYTES || text[0] == '-' || (!brackets && !keyword))
+        return NO_HEAD;
+    snprintf(name, SHELL_NAME_BYTES, "%.*s", (int)length, text);
+    return strcmp(rest, "{") == 0 ? HEAD_OPEN : *rest ? NO_HEAD : HEAD;
+}
+
+/* Behind the { of a function: what follows does not run here. */
+static void function_begins(struct shell *s, const char *name)
+{
+    bool runs = convert_branches_run(&s->branches, NULL) != CONVERT_FALSE;
+    words_clear(&s->command);
+    convert_branches_group(&s->branches, CONVERT_FALSE);
+    if (s->body || !runs || s->branches.depth > CONVERT_BRANCHES) /* within one, or not followed */
+        return;
+    snprintf(s->function, sizeof s->function, "%s", name);
+    s->body = s->at;
+    s->body_line = s->line;
+    s->body_depth = s->branches.depth;
+}
+
+static void function_ends(struct shell *s, size_t at)
+{
+    char *text = strndup(s->text + s->body, at - s->body);
+    if (!text)
+        s->status = ls_no_memory(s->error, "for a function of a script");
+    if (!s->status)
+        s->status = convert_entries_set(
+            &s->functions,
+            &(struct convert_entry){.key = s->function, .text = text, .line = s->body_line},
+            s->error);
+    s->body = 0;
+    s->branches.depth = s->body_depth - 1;
+    free(text);
+}
+
+/* Reads a function's body; the command that calls it stays. */
+static void read_function(struct shell *s, const struct convert_entry *function)
+{
+    struct convert_words command = s->command;
+    char *text = strdup(function->text);
+    size_t bytes = text ? strlen(text) : 0;
+    s->called += bytes + 1;
+    if (!text)
+        s->status = ls_no_memory(s->error, "for a function of a script");
+    else if (s->called > CALLED_BYTES_MAX)
+        shell_fail(s, "functions that are called more often than is followed");
+    if (s->status) {
+        free(text);
+        return;
+    }
+    s->command = (struct convert_words){0};
+    read_text(s, text, bytes, function->line);
+    words_clear(&s->command); /* a head without its body */
+    free(s->command.at);
+    s->command = command;
+}
+
+/* ---- the script ----------------------------------------------------------------------------- */
+
+/* The word under way ends, and goes if it is one such as "then", or the { of a function. */
 static void first_word(struct shell *s)
 {
+    char name[SHELL_NAME_BYTES];
     shell_flush(s);
-    if (s->command.count == 1 && convert_branches_word(&s->branches, s->command.at[0].text))
+    if (head_of(&s->command, name) == HEAD_OPEN)
+        function_begins(s, name);
+    else if (s->command.count == 1 && convert_branches_word(&s->branches, s->command.at[0].text))
         words_clear(&s->command);
+    if (s->body && s->branches.depth < s->body_depth)
+        function_ends(s, s->at - 1);
 }
 
 /* What is behind the command that ends here: both characters of && and || are. */
@@ -202,10 +295,18 @@ static enum convert_joint joint_of(const struct shell *s)
 /* A command ends; of those that run the one with the most --arguments is the one that is meant. */
 static void end_command(struct shell *s, enum convert_joint joint)
 {
+    char name[SHELL_NAME_BYTES];
     first_word(s);
+    if (head_of(&s->command, name) == HEAD) /* its { is on the next line */
+        return;
     bool runs = convert_branches_run(&s->branches, NULL) != CONVERT_FALSE && !s->branches.testing;
-    size_t other_command = runs ? handed_on(&s->command) : 0;
-    if (other_command && s->handed_on < HANDED_ON_MAX && !s->status)
+    bool followed = runs && s->command.count > 0 && s->handed_on < HANDED_ON_MAX && !s->status;
+    const struct convert_entry *function =
+        followed ? convert_entries_find(&s->functions, s->command.at[0].text) : NULL;
+    if (function)
+        read_function(s, function);
+    size_t other_command = followed && !s->status ? handed_on(&s->command) : 0;
+    if (other_command)
         read_handed_on(s, other_command);
     convert_branches_command(&s->branches, &s->command, s->assigned, joint);
     if (runs && convert_options_of(&s->command) > convert_options_of(&s->best)) {
@@ -362,6 +463,8 @@ static void read_script(struct shell *s)
         }
     }
     end_command(s, CONVERT_END);
+    if (s->body)
+        function_ends(s, s->bytes);
 }
 
 /* A file that sets variables and calls nothing: their words. */
@@ -392,6 +495,8 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
     if (!s.word)
         return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);
     read_script(&s);
+    for (size_t i = 0; i < s.functions.count && !s.status && !convert_is_training(&s.best); i++)
+        read_function(&s, &s.functions.at[i]); /* a trap may call them, or what is not read */
     if (!s.status && convert_options_of(&s.best) == 0)
         take_variables(&s);
     if (!s.status && !convert_is_training(&s.best))
@@ -410,5 +515,6 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
     free(s.best.at);
     free(s.word);
     convert_entries_release(&s.variables);
+    convert_entries_release(&s.functions);
     return s.status;
 }

@@ -1167,6 +1167,53 @@ CASE(test_shell_lists)
     expect(LS_CONVERT_MEGATRON, "mkdir -p x && cd x && run --lr 2 || exit 1", &lax, "lr: 2 ", NULL);
 }
 
+/* A function is read where it is called, and if it is. */
+CASE(test_shell_functions)
+{
+    static const char *const known[] = {
+        "small() { L=1; }\nlarge() { L=3; }\nsmall\n",
+        "small() { L=1; }\nlarge() { L=3; }\nlarge; small\n",
+        "L=1\nlarge()\n{\n L=3\n}\n",
+        "L=1\nlarge() {\n else\n L=3\n}\n",
+        "L=1\nlarge()\n\n# as\n{\n L=3\n}\n",
+        "f(){\n # }\n if true; then { L=1; }; fi\n echo \"}\" ${X:-}\n}\nL=3; f\n",
+        "function f { L=1; }\nf >log 2>&1\n",
+        "function f() { L=1; }\nf a b || exit\n",
+        "function f ()\n{ L=1; }\nf &\n",
+        "f () { cat <<E\n}\nE\n L=1; }\nf\n",
+        "f() { L=$N; }\nN=1\nf\nN=3\n",
+        "f() { g; }\ng() { L=1; }\nf\n",
+        "f() { g() { L=1; }; }\ng() { L=3; }\nf; g\n",
+        "f() { L=3; }\nf() { L=1; f; }\nf\n",
+        "f() { L=3; }\nL=1\nfalse && f\n",
+        "if false; then f() { L=3; }; else f() { L=1; }; fi\nf\n",
+        "f() { L=1; return; } ; echo \"f()\"\nf\n",
+        "eval 'f() { L=1; }'\neval f\n",
+        "f() { L=1; function\n g\n }\nf\n",
+        "f() { [ 1 = 2 ] && L=3 || L=1; }\n[ 1 = 1 ] && f\n",
+    };
+    static const char *const others[] = {
+        "main() {\n run --lr 5 --train-iters $L\n}\nL=1\nmain \"$@\"\n",
+        "main() { local L=1; run --lr 5 --train-iters $L; }\nif ! main; then exit 1; fi\n",
+        "do_it() { echo --a; \"$@\"; }\ndo_it run --lr 5 --train-iters 1\n",
+        "main() { run --lr 5 --train-iters 1\n",
+        "old() { run --lr 5 --train-iters 3 --seed 2; }\nrun --lr 5 --train-iters 1\n",
+    };
+    char text[512];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        snprintf(text, sizeof text, "%srun --lr 5 --train-iters $L\n", known[i]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 5 ", "steps: 1 ", NULL);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        expect(LS_CONVERT_MEGATRON, others[i], &lax, "lr: 5 ", "steps: 1 ", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "L=2\nf() { L=1; }\n[ -f x ] && f\nrun --lr $L", &lax,
+                   "--lr: $L is set elsewhere: give L=VALUE", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "f() {\n\n run --wrong 1 --attention-dropout 0\n}\nf",
+                   &strict, "file:3: --wrong", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "f() {\n f; f; f; f; f; f; f; f; f; f; f\n}\nf", &lax,
+                   "called more often than is followed", NULL);
+}
+
 /* Branches within more others than are followed are open, and end what their conditions are. */
 CASE(test_shell_branches_within_each_other)
 {
@@ -1178,6 +1225,11 @@ CASE(test_shell_branches_within_each_other)
     for (int i = 0; i < CONVERT_BRANCHES + 1; i++)
         strcat(text, "if\nthen\n");
     strcat(text, "run --lr 1\n");
+    expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 1 ", NULL);
+    *text = '\0';
+    for (int i = 0; i < CONVERT_BRANCHES + 1; i++)
+        strcat(text, "{\n");
+    strcat(text, "f() {\n eval 'g() {'\n run --lr 1\n}\n");
     expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 1 ", NULL);
 }
 
