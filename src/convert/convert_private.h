@@ -87,7 +87,7 @@ struct convert_branch {
     enum convert_truth ran, runs;   /* branches before; this one */
     enum convert_truth status;      /* of the list of commands, so far */
     enum convert_joint joint;       /* behind them */
-    bool group;                     /* of { } */
+    bool group, choice;             /* of { }; of case */
     char cause[64], list_cause[64]; /* the $VARIABLE that is asked for, "" for none */
 };
 struct convert_branches {

@@ -213,6 +213,12 @@ static void begin(struct convert_branches *b, enum convert_truth runs, bool grou
     *level_of(b) = (struct convert_branch){.runs = runs, .status = CONVERT_OPEN, .group = group};
 }
 
+static void begin_choice(struct convert_branches *b)
+{
+    begin(b, CONVERT_OPEN, false);
+    level_of(b)->choice = true;
+}
+
 void convert_branches_group(struct convert_branches *b, enum convert_truth runs)
 {
     begin(b, runs, true);
@@ -228,6 +234,14 @@ static void end(struct convert_branches *b)
     add_to_list(level_of(b), truth, CONVERT_END);
 }
 
+/* Whether the word is, or ends, the pattern of a case. */
+static bool is_pattern(struct convert_branches *b, const char *word)
+{
+    size_t length = strlen(word);
+    return level_of(b)->choice && length > 0 && word[length - 1] == ')' &&
+           strncmp(word, "$(", 2) != 0;
+}
+
 bool convert_branches_word(struct convert_branches *b, const char *word)
 {
     bool test = strcmp(word, "if") == 0 || strcmp(word, "elif") == 0;
@@ -239,12 +253,12 @@ bool convert_branches_word(struct convert_branches *b, const char *word)
     else if (strcmp(word, "else") == 0)
         branch(b, CONVERT_TRUE);
     else if (strcmp(word, "case") == 0)
-        begin(b, CONVERT_OPEN, false);
+        begin_choice(b);
     else if (strcmp(word, "{") == 0)
         begin(b, CONVERT_TRUE, true);
     else if (ends && b->depth > 0)
         end(b);
-    else if (!ends && !test && strcmp(word, "do") != 0)
+    else if (!ends && !test && !is_pattern(b, word) && strcmp(word, "do") != 0)
         return false;
     b->testing |= test;
     b->doubled = b->piped = false;

@@ -269,11 +269,20 @@ static void read_function(struct shell *s, const struct convert_entry *function)
 
 /* ---- the script ----------------------------------------------------------------------------- */
 
+/* Whether the command is "case WORD in", behind which a pattern begins. */
+static bool is_case(const struct convert_words *words)
+{
+    return words->count == 3 && strcmp(words->at[0].text, "case") == 0 &&
+           strcmp(words->at[2].text, "in") == 0;
+}
+
 /* The word under way ends, and goes if it is one such as "then", or the { of a function. */
 static void first_word(struct shell *s)
 {
     char name[SHELL_NAME_BYTES];
     shell_flush(s);
+    if (is_case(&s->command))
+        words_clear(&s->command);
     if (head_of(&s->command, name) == HEAD_OPEN)
         function_begins(s, name);
     else if (s->command.count == 1 && convert_branches_word(&s->branches, s->command.at[0].text))

@@ -1167,6 +1167,27 @@ CASE(test_shell_lists)
     expect(LS_CONVERT_MEGATRON, "mkdir -p x && cd x && run --lr 2 || exit 1", &lax, "lr: 2 ", NULL);
 }
 
+/* What a case sets is not known, on whatever lines its patterns are. */
+CASE(test_shell_cases)
+{
+    static const char *const cases[] = {
+        "case $1 in\n a)\n L=1\n ;;\nesac\n",
+        "case $1 in\n a) L=1;;\n *) L=3 ;;\nesac\n",
+        "case $1 in\n a|b) L=1;;\nesac\n",
+        "case \"$1\" in\n \"a b\" | (c) export L=1;;\nesac\n",
+        "case $1 in a) L=1;; esac\n",
+        "case $1 in a) { L=1; };; esac\n",
+        "case $1 in a) if true; then L=1; fi;; esac\n",
+    };
+    char text[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "L=9\n%srun --lr 5 --train-iters $L", cases[i]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, "--train-iters: $L", "give L=VALUE", NULL);
+    }
+    expect(LS_CONVERT_MEGATRON, "case $1 in a) L=1;; esac; L=2\nrun --lr 5 --train-iters $L", &lax,
+           "steps: 2 ", NULL);
+}
+
 /* A function is read where it is called, and if it is. */
 CASE(test_shell_functions)
 {
