@@ -49,8 +49,8 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 int ls_launch_sign_path(char path[PATH_MAX], const char *run, int64_t rank, struct ls_error *error);
 
 /* Of a rank of a launched job, before MPI begins: makes the folder that the launcher names for the
- * memory that Open MPI's ranks of one machine share, and removes those that jobs which are no more
- * left there. Without such a name, nothing. run: its folder. */
+ * memory that Open MPI's ranks of one machine share, holds it until it ends, and removes those that
+ * nobody holds. Without such a name, nothing. run: its folder. */
 void ls_launch_segments_enter(const char *run);
 /* After MPI has ended: the last rank of a machine removes it. */
 void ls_launch_segments_leave(void);

@@ -1,14 +1,18 @@
 /* The memory that ranks of Open MPI on one machine share: files named vader_segment.*, which ranks
- * that are killed leave behind. The job gets folders for them, whose file .run names the run. */
+ * that are killed leave behind. The job gets folders for them, whose file .run names the run. Who
+ * uses a folder holds that file: what nobody holds is left. To look for the run would not do, since
+ * it may lie where only its own processes see it (in a container, or another mount namespace). */
 #include "launch/launch_private.h"
 
 #include <lockstep/base/file.h>
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,34 +62,24 @@ void launch_segments_remove(const char *folder)
 
 /* ---- those that were left -------------------------------------------------------------------- */
 
-static bool is_held(const char *directory)
-{
-    char who[256];
-    enum ls_lock_state state = ls_lock_look(directory, who, sizeof who);
-    return state == LS_LOCK_HELD || state == LS_LOCK_ELSEWHERE;
-}
-
-/* Of an earlier start of this run, or of a run that neither a launcher nor ranks hold. One that
- * names no run may be about to. */
-static bool is_left(const char *folder, const char *run)
+/* One that names no run may be about to. */
+static bool is_left(const char *folder)
 {
     enum { DAY_S = 24 * 3600 };
-    char path[PATH_MAX], launcher[PATH_MAX], *of = NULL;
+    char path[PATH_MAX];
     struct stat about;
-    size_t bytes;
-    bool left;
-    if (ls_path_join(path, folder, owner, NULL) ||
-        ls_file_read(path, PATH_MAX, LS_EIO, &of, &bytes, NULL)) {
-        left = !stat(folder, &about) && time(NULL) - about.st_mtime > DAY_S;
-    } else {
-        left = !strcmp(of, run) ||
-               (!ls_path_join(launcher, of, "launch", NULL) && !is_held(launcher) && !is_held(of));
-    }
-    free(of);
+    int file = ls_path_join(path, folder, owner, NULL)
+                   ? -1
+                   : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    bool named = file >= 0 && !fstat(file, &about) && about.st_size > 0;
+    bool left = named ? !flock(file, LOCK_EX | LOCK_NB)
+                      : !stat(folder, &about) && time(NULL) - about.st_mtime > DAY_S;
+    if (file >= 0)
+        close(file);
     return left;
 }
 
-static void sweep(const char *folder, const char *run)
+static void sweep(const char *folder)
 {
     char mine[64], path[PATH_MAX];
     DIR *stream = opendir(MEMORY);
@@ -93,7 +87,7 @@ static void sweep(const char *folder, const char *run)
     for (struct dirent *entry; stream && (entry = readdir(stream));)
         if (!strncmp(entry->d_name, mine, strlen(mine)) &&
             !ls_path_join(path, MEMORY, entry->d_name, NULL) && strcmp(path, folder) != 0 &&
-            is_own(path) && is_left(path, run))
+            is_own(path) && is_left(path))
             launch_segments_remove(path);
     if (stream)
         closedir(stream);
@@ -101,17 +95,39 @@ static void sweep(const char *folder, const char *run)
 
 /* ---- those of this start --------------------------------------------------------------------- */
 
+static int held = -1; /* the folder's file, which processes that a launcher forks hold, too */
+
+/* Until this process ends, or holds another. False: it is not there. */
+static bool hold(const char *folder, int flags)
+{
+    char path[PATH_MAX];
+    int file = ls_path_join(path, folder, owner, NULL)
+                   ? -1
+                   : open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, S_IRUSR | S_IWUSR);
+    if (file < 0)
+        return false;
+    flock(file, LOCK_SH);
+    if (held >= 0)
+        close(held);
+    held = file;
+    return true;
+}
+
 /* False: there is no such folder of this user. */
 static bool enter(const char *folder, const char *run)
 {
-    char path[PATH_MAX], absolute[PATH_MAX];
-    if (mkdir(folder, S_IRWXU))
-        return errno == EEXIST && is_own(folder);
+    char absolute[PATH_MAX];
+    if (mkdir(folder, S_IRWXU)) {
+        bool own = errno == EEXIST && is_own(folder);
+        if (own)
+            hold(folder, 0);
+        return own;
+    }
     if (!ls_path_absolute(run, absolute))
         snprintf(absolute, sizeof absolute, "%s", run);
-    if (!ls_path_join(path, folder, owner, NULL))
-        ls_file_put(path, absolute, strlen(absolute), NULL, NULL);
-    sweep(folder, absolute);
+    if (hold(folder, O_CREAT)) /* before it has a name, by which it may be left */
+        (void)!write(held, absolute, strlen(absolute));
+    sweep(folder);
     return true;
 }
 

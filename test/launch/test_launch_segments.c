@@ -1,17 +1,17 @@
-/* Folders of shared memory: a rank makes that of its start, and removes those of earlier starts and
- * of runs that are no more; the last rank of a machine removes it. */
+/* Folders of shared memory: a rank makes that of its start, and removes those that nobody holds any
+ * more; the last rank of a machine removes it. */
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "launch/launch_private.h"
 
-#include <lockstep/base/file.h>
-#include <lockstep/base/lock.h>
 #include <lockstep/launch.h>
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,16 +32,23 @@ static void put(const char *name, const char *file, const char *text)
     scratch_write(path, text, strlen(text));
 }
 
-/* A folder with a segment in it, of that run; NULL: it names none. It names it at once, as that of
- * a rank does: a launcher elsewhere on this machine sweeps what names a run that nobody holds. */
-static void leave(const char *name, const char *run)
+/* A folder with a segment in it, of that run; NULL: it names none. Held: it names it once it is, as
+ * that of a rank does: a launcher elsewhere on this machine sweeps what nobody holds. Returns the
+ * file that holds it. */
+static int leave(const char *name, const char *run, bool held)
 {
     char path[2 * PATH_MAX];
     assert_int_equal(mkdir(folder(name), 0700), 0);
     put(name, "vader_segment.host.0.1.2", "x");
     snprintf(path, sizeof path, "%s/.run", folder(name));
+    int file = run ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (held)
+        assert_int_equal(flock(file, LOCK_SH), 0);
     if (run)
-        assert_int_equal(ls_file_put(path, run, strlen(run), NULL, NULL), LS_OK);
+        assert_int_equal(write(file, run, strlen(run)), strlen(run));
+    if (file >= 0 && !held)
+        close(file);
+    return held ? file : -1;
 }
 
 static bool there(const char *name)
@@ -65,41 +72,24 @@ static int teardown(void **state)
     return system(line) || scratch_teardown(state);
 }
 
-/* The run is held, as a launcher holds it, so that others on this machine sweep none of its
- * folders; what is held no more is theirs to remove, too. */
+/* What is held no more is for others on this machine to remove, too. */
 CASE_WITH(test_what_is_swept, scratch_setup, teardown)
 {
-    char run[PATH_MAX], other[PATH_MAX], launched[PATH_MAX], gone[PATH_MAX];
-    char launcher[PATH_MAX + 8];
-    struct ls_lock own_lock, lock, launch_lock;
-    struct ls_error error = {0};
-    snprintf(run, sizeof run, "%s", scratch_path(*state, "run"));
-    snprintf(other, sizeof other, "%s", scratch_path(*state, "other"));
-    snprintf(launched, sizeof launched, "%s", scratch_path(*state, "launched"));
-    snprintf(gone, sizeof gone, "%s", scratch_path(*state, "gone"));
-    snprintf(launcher, sizeof launcher, "%s/launch", launched);
-    assert_int_equal(mkdir(launched, 0755), 0);
-    assert_int_equal(ls_lock_take(&own_lock, run, NULL, &error), LS_OK);
-    assert_int_equal(ls_lock_take(&lock, other, NULL, &error), LS_OK);
-    assert_int_equal(ls_lock_take(&launch_lock, launcher, NULL, &error), LS_OK);
-    leave("1", run); /* of an earlier start */
-    leave("gone", gone);
-    leave("other", other);
-    leave("launched", launched);
-    leave("new", NULL);
+    const char *run = scratch_path(*state, "run");
+    leave("1", run, false); /* of an earlier start */
+    leave("gone", "/nowhere/run", false);
+    leave("new", NULL, false);
+    int far = leave("far", "/nowhere/run", true); /* whose run is in another mount namespace */
     setenv("OMPI_MCA_btl_vader_backing_directory", folder("2"), 1);
     ls_launch_segments_enter(run);
-    assert_true(there("2") && !there("1") && swept("gone"));
-    assert_true(there("other") && there("launched") && there("new"));
-    ls_lock_release(&lock);
-    ls_lock_release(&launch_lock);
-    leave("1", run);
-    ls_launch_segments_enter(run); /* another rank: it is there */
-    assert_true(there("1"));
+    assert_true(there("2") && swept("1") && swept("gone"));
+    assert_true(there("far") && !swept("far") && there("new"));
+    ls_launch_segments_enter(run); /* another rank, which holds it too */
+    assert_true(there("2") && !swept("2"));
+    close(far);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder("3"), 1);
     ls_launch_segments_enter(run);
-    assert_true(there("3") && there("new"));
-    assert_true(!there("1") && !there("2") && swept("other") && swept("launched"));
+    assert_true(there("3") && !swept("3") && there("new") && swept("2") && swept("far"));
     put("3", "vader_segment.host.0.1.2", "x");
     ls_launch_segments_leave(); /* another rank has not ended */
     assert_true(there("3"));
@@ -108,7 +98,6 @@ CASE_WITH(test_what_is_swept, scratch_setup, teardown)
     assert_int_equal(unlink(path), 0);
     ls_launch_segments_leave();
     assert_false(there("3"));
-    ls_lock_release(&own_lock);
 }
 
 /* Anybody may have put a link there, to a folder of which nothing is to be removed. */
