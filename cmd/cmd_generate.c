@@ -217,14 +217,30 @@ static struct ls_text_reader reader_of(const struct generating *g)
                                    .chat = g->chat};
 }
 
-/* How many tokens each prompt may get. */
-static int prompts_limit(struct generating *g, struct ls_error *error)
+/* If --tokens is not given, it takes at most half of the room: the other half is the prompt's. */
+static int prompts_cut(struct generating *g, bool first, struct ls_error *error)
 {
     const char *file = g->asked->prompts;
-    int64_t context = ls_finished_model(g->finished)->context;
-    if (g->asked->truncate)
-        ls_prompts_truncate(&g->prompts, g->length ? ls_min(g->length, context) : context,
-                            g->tokens);
+    int64_t context = ls_finished_model(g->finished)->context, added = g->tokens, cut;
+    int64_t room = g->length ? ls_min(g->length - 1, context) : context;
+    if (!g->asked->tokens_given)
+        added = context - room + ls_max(ls_min(g->tokens, room / 2), 1);
+    int status = ls_prompts_truncate(&g->prompts, context, added, &cut, error);
+    if (status && file)
+        ls_error_prefix(error, "%.300s", file);
+    if (!status && first && cut)
+        fprintf(stderr, "lockstep generate: --truncate left out the first tokens of %s\n",
+                ls_counted(cut, "prompt").text);
+    return status;
+}
+
+/* How many tokens each prompt may get. */
+static int prompts_limit(struct generating *g, bool first, struct ls_error *error)
+{
+    const char *file = g->asked->prompts;
+    int status = g->asked->truncate ? prompts_cut(g, first, error) : LS_OK;
+    if (status)
+        return status;
     for (int64_t i = 0; i < g->prompts.count && g->length; i++) {
         struct ls_text_request *request = &g->prompts.list[i];
         int64_t left = g->length - request->tokens.count;
@@ -243,7 +259,7 @@ static int prompts_limit(struct generating *g, struct ls_error *error)
 }
 
 /* A single prompt needs a tokenizer, which the library tells. */
-static int prompts_read(struct generating *g, struct ls_error *error)
+static int prompts_read(struct generating *g, bool first, struct ls_error *error)
 {
     const struct asked *asked = g->asked;
     const struct ls_text_reader reader = reader_of(g);
@@ -253,7 +269,7 @@ static int prompts_read(struct generating *g, struct ls_error *error)
     else
         status = ls_prompt_encode(prompt_of(asked), &reader, &g->prompts, error);
     if (!status)
-        status = prompts_limit(g, error);
+        status = prompts_limit(g, first, error);
     g->kept = calloc((size_t)texts_count(g) + 1, sizeof *g->kept);
     if (!status && !g->kept)
         status = ls_no_memory(error, "for %ld texts", (long)texts_count(g));
@@ -339,7 +355,7 @@ static int turn(struct generating *g, struct ls_comm *world, const char *said, s
     if (!status)
         status = conversation_encode(&g->conversation, &reader, &g->prompts, error);
     if (!status)
-        status = prompts_limit(g, error);
+        status = prompts_limit(g, first, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = generate(g, first, error);
@@ -395,7 +411,7 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
         status = ends_read(&g, error);
     bool by_turns = g.asked->chat && !g.asked->prompts;
     if (!status && !by_turns)
-        status = prompts_read(&g, error);
+        status = prompts_read(&g, first, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = by_turns ? turns(&g, world, error) : generate(&g, first, error);

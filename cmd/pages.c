@@ -90,7 +90,9 @@ OPTIONS(generate_options) = {
     {"--eos", "IDS",
      "tokens that end a text, with commas between them, or `none` (default: eos_token_id of the "
      "model's folder, or the one that ends a document)"},
-    {"--truncate", NULL, "drop the first tokens of a prompt that is too long"},
+    {"--truncate", NULL,
+     "drop the first tokens of a prompt that, with --tokens, exceeds the context; if --tokens is "
+     "not given, the prompt keeps at least half of the context"},
     {"--tokens", "N",
      "generate at most N tokens (default: those of the folder, or 128; with --chat 1024)"},
     {"--temperature", "T",

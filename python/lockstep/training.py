@@ -305,7 +305,8 @@ class _Opened:
         Args:
             prompts: texts, or dicts ``{"prompt": TEXT, "max_tokens": 20, "stop": ["\\n"]}``, of which
                 the last two may be left out. TEXT may be a list of ids.
-            truncate: leaves out the first tokens of prompts that do not fit the context.
+            truncate: leaves out the first tokens of prompts that do not fit the context together with
+                max_tokens, which must leave room for them.
         """
         session = self._session_open()
         with session.refusing("generate"):

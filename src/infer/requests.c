@@ -481,17 +481,29 @@ int64_t prompt_added(const struct ls_text_request *request, int64_t tokens)
 }
 
 /* The last token that is added needs no room. */
-void ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens)
+int ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens,
+                        int64_t *cut, struct ls_error *error)
 {
+    *cut = 0;
     for (int64_t i = 0; i < prompts->count; i++) {
         struct ls_text_request *request = &prompts->list[i];
-        int64_t most = ls_max(context + 1 - prompt_added(request, tokens), 1);
-        int64_t kept = ls_min(most, request->tokens.count);
+        int64_t added = prompt_added(request, tokens), kept = context + 1 - added;
         int64_t left_out = request->tokens.count - kept;
+        if (left_out <= 0)
+            continue;
+        if (kept < 2)
+            return ls_error_set(error, LS_EDATA,
+                                "%s: a prompt of %ld tokens, and %ld to add (max_tokens, "
+                                "--tokens): the model's context of %ld has no room for the prompt: "
+                                "expected at most %ld to add",
+                                ls_request_name(prompts, i).text, (long)request->tokens.count,
+                                (long)added, (long)context, (long)context - 1);
         memmove(request->tokens.ids, request->tokens.ids + left_out,
                 (size_t)kept * sizeof *request->tokens.ids);
         request->tokens.count = request->first = kept;
+        ++*cut;
     }
+    return LS_OK;
 }
 
 void ls_requests_release(struct ls_text_requests *requests)

@@ -326,8 +326,9 @@ int generate_run(struct rank *rank, struct ls_error *error)
     if (!status)
         status = prompts_read(rank, &prompts, error);
     struct ls_generation *g = &asked.generation;
+    int64_t cut;
     if (!status && asked.truncate)
-        ls_prompts_truncate(&prompts, rank_model(rank)->context, g->tokens);
+        status = ls_prompts_truncate(&prompts, rank_model(rank)->context, g->tokens, &cut, error);
     texts.samples = g->samples;
     texts.count = prompts.count * g->samples;
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);

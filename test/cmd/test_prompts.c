@@ -169,6 +169,12 @@ CASE(test_what_is_wrong_is_named)
     expect("printf 'ok\\n%040d\\n' 7 > long.txt; $L generate run --prompts long.txt", data,
            "long.txt: line 2: a prompt of 40 tokens does not fit the model's context of 32");
     expect("$L generate run --prompts long.txt --tokens 8 --truncate", 0, "\"prompt_tokens\":25,");
+    assert_non_null(strstr(output, "--truncate left out the first tokens of 1 prompt\n"));
+    expect("$L generate run --prompts long.txt --tokens 32 --truncate", data,
+           "long.txt: line 1: a prompt of 2 tokens, and 32 to add (max_tokens, --tokens): the "
+           "model's context of 32 has no room for the prompt: expected at most 31 to add");
+    /* The default of 128 leaves half of the context. */
+    expect("$L generate run --prompts long.txt --truncate", 0, "\"prompt_tokens\":17,");
     expect("printf '{\"prompt\": [1, 300]}\\n' > bad.jsonl; $L generate run --prompts bad.jsonl",
            data, "bad.jsonl:1: \"prompt\", value 2: expected token ids from 0 to 256");
     expect("$L generate run --prompts /dev/null", data, "/dev/null holds no prompts");

@@ -64,6 +64,40 @@ CASE(test_prompts)
     ls_requests_release(&objects);
 }
 
+/* The last token that is added needs no room; one token of a prompt is not what was asked. */
+CASE(test_prompts_are_cut_to_what_fits)
+{
+    static const struct {
+        int64_t added, cut;
+        const char *kept; /* of the second prompt */
+        const char *refused;
+    } cases[] = {{1, 0, "abcdef", NULL},
+                 {3, 0, "abcdef", NULL},
+                 {5, 1, "cdef", NULL},
+                 {7, 1, "ef", NULL},
+                 {8, 0, NULL, "line 2: a prompt of 6 tokens, and 8 to add (max_tokens, --tokens)"},
+                 {INT64_MAX, 0, NULL, "expected at most 7 to add"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_text_requests out = read_good("p.jsonl",
+                                                "{\"prompt\": \"a\"}\n{\"prompt\": \"abcdef\"}\n"
+                                                "{\"prompt\": \"abcd\", \"max_tokens\": 5}",
+                                                LS_PROMPTS);
+        int64_t cut = -1;
+        int status = ls_prompts_truncate(&out, 8, cases[i].added, &cut, &error);
+        assert_int_equal(status, cases[i].refused ? LS_EDATA : LS_OK);
+        if (cases[i].refused) {
+            assert_text_contains(error.text, cases[i].refused);
+        } else {
+            assert_int_equal(cut, cases[i].cut);
+            check_tokens(&out.list[0], "a", 1);
+            check_tokens(&out.list[1], cases[i].kept, (int64_t)strlen(cases[i].kept));
+            check_tokens(&out.list[2], "abcd", 4);
+        }
+        ls_requests_release(&out);
+    }
+}
+
 CASE(test_texts_to_score)
 {
     struct ls_text_requests out =

@@ -77,8 +77,10 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
 int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
                      struct ls_text_requests *out, struct ls_error *error);
 /* Leaves out the first tokens of prompts that do not fit a context together with what is to be
- * added to them: `tokens`, where a prompt does not say itself. One token stays at least. */
-void ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens);
+ * added to them: `tokens`, where a prompt does not say itself. *cut: how many prompts lost some.
+ * LS_EDATA names a prompt of which no more than one token would stay. */
+int ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens,
+                        int64_t *cut, struct ls_error *error);
 void ls_requests_release(struct ls_text_requests *requests);
 /* The tokens of a file's text, all of it. Errors as above. */
 int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
