@@ -100,8 +100,7 @@ int ls_runner_score(struct ls_runner *runner, struct ls_scored *texts, int64_t c
 /* The same of the distribution at that temperature: logits are divided by it first. */
 int ls_runner_score_at(struct ls_runner *runner, struct ls_scored *texts, int64_t count,
                        float temperature, struct ls_error *error);
-/* Local. The model's context and one more, which is scored alone; under context parallel the
- * context counts in whole blocks of all ranks. */
+/* Local. The model's context and one more, which is scored alone. */
 int64_t ls_runner_score_room(const struct ls_runner *runner);
 
 /* What ls_runner_score makes of a request. */

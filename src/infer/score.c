@@ -10,6 +10,7 @@ enum { SCORE_ROWS = 2048 }; /* of a micro-batch, if one text has no more */
 
 /* A model of one shape, and its batches. */
 struct shape {
+    struct ls_model_config config;
     struct ls_numerics numerics;
     struct ls_tp tp;
     struct ls_arena arena;
@@ -17,7 +18,8 @@ struct shape {
     struct ls_token_segment *segments;
     int segment_count;
     int64_t sequences, tokens;
-    int32_t *ids; /* [4, sequences, tokens]: ids, targets; those of this rank */
+    int32_t *ids;    /* [4, sequences, tokens]: ids, targets; those of this rank */
+    int32_t *starts; /* [sequences, tokens] of documents; NULL: tokens fit the context */
 };
 
 struct scoring {
@@ -34,6 +36,11 @@ struct scoring {
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
+static int64_t context_of(const struct ls_runner *r)
+{
+    return r->parts.layout->model.context;
+}
+
 /* What lengths of a sequence are multiples of: context-parallel ranks share whole blocks. */
 static int64_t length_unit(const struct ls_runner *r)
 {
@@ -43,16 +50,16 @@ static int64_t length_unit(const struct ls_runner *r)
 
 int64_t ls_runner_score_room(const struct ls_runner *r)
 {
-    int64_t context = r->parts.layout->model.context, unit = length_unit(r);
-    return context / unit * unit + 1;
+    return context_of(r) + 1;
 }
 
-/* Tokens of a sequence that holds a text's inputs: few shapes for many texts. */
+/* Tokens of a sequence that holds a text's inputs: few shapes for many texts. Whole blocks may be
+ * more than the context. */
 static int64_t length_of(const struct ls_runner *r, const struct ls_scored *text)
 {
-    int64_t unit = ls_max(length_unit(r), LS_ATTENTION_BLOCK);
     int64_t inputs = ls_max(text->count - 1, 1);
-    return ls_min(ls_round_up(inputs, unit), ls_runner_score_room(r) - 1);
+    int64_t tokens = ls_min(ls_round_up(inputs, LS_ATTENTION_BLOCK), context_of(r));
+    return ls_round_up(tokens, length_unit(r));
 }
 
 static void shape_release(struct shape *shape)
@@ -61,6 +68,7 @@ static void shape_release(struct shape *shape)
     ls_arena_release(&shape->arena);
     free(shape->segments);
     free(shape->ids);
+    free(shape->starts);
     *shape = (struct shape){0};
 }
 
@@ -76,6 +84,20 @@ static int segments_make(const struct ls_runner *r, struct shape *shape, struct 
     for (int i = 0; i < shape->segment_count; i++)
         ls_segment(size, size, ls_comm_rank(cp), shape->tokens, i, &shape->segments[i].first,
                    &shape->segments[i].count);
+    return LS_OK;
+}
+
+/* Padding that is beyond the context is documents of its own: a model has no other positions. */
+static int starts_make(struct shape *shape, int64_t context, struct ls_error *error)
+{
+    int64_t all = shape->sequences * shape->tokens;
+    if (shape->tokens <= context)
+        return LS_OK;
+    shape->starts = calloc((size_t)all, sizeof *shape->starts);
+    if (!shape->starts)
+        return ls_no_memory(error, "for a batch of texts");
+    for (int64_t i = 0; i < all; i++)
+        shape->starts[i] = (int32_t)(i % shape->tokens / context * context);
     return LS_OK;
 }
 
@@ -99,10 +121,16 @@ static int shape_make(const struct ls_runner *r, struct shape *shape, int64_t to
         shape->tp.sequence = false;
         options.tp = &shape->tp;
     }
+    shape->config = *options.config;
+    shape->config.context = ls_max(tokens, shape->config.context);
+    options.config = &shape->config;
+    options.documents = tokens > context_of(r);
     options.sequences = shape->sequences;
     options.tokens = tokens;
     options.slots = 1;
     int status = runner_model_make(&options, &shape->arena, &shape->model, error);
+    if (!status)
+        status = starts_make(shape, context_of(r), error);
     return status ? status : segments_make(r, shape, error);
 }
 
@@ -139,6 +167,7 @@ static int batch_run(struct scoring *s, int64_t first, int64_t end, struct ls_er
                                    .likeliest = true,
                                    .entropies = s->entropies != NULL,
                                    .temperature = s->temperature,
+                                   .starts = shape->starts,
                                    .ids = shape->ids + 2 * all,
                                    .targets = shape->ids + 3 * all};
     int status = runner_forward(s->r, shape->model, &batch, error);

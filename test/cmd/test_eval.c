@@ -63,6 +63,32 @@ CASE(test_the_same_lines_in_every_layout)
            "68 x"); /* 10 + 3 + 52 + 3 tokens */
 }
 
+/* A context that is not whole blocks of two ranks: windows and what fits are those of one rank. */
+CASE(test_context_parallel_ranks_share_any_context)
+{
+    static const char *const cuts[] = {"parallel.cp=2",
+                                       "parallel.cp=2 parallel.cp_method=ring parallel.tp=2"};
+    static const char *const archs[] = {"gpt2", "llama"};
+    char line[1200];
+    expect("head -c 900 book.txt > long.txt && head -c 301 book.txt > full.txt && "
+           "printf '{\"tokens\": [%s5]}\\n' $(printf '7%.0s,' $(seq 300)) > full.jsonl",
+           0, "");
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 "$L train $C model.arch=%s model.context=300 data.sequence=256 "
+                 "numerics.seq_tiles=2 numerics.tp_tiles=4 batch.global=1 train.steps=1 "
+                 "train.out=%s && $L eval %s --text long.txt --logprobs %s.long > %s.told && "
+                 "$L eval %s --requests full.jsonl > %s.full",
+                 archs[i], archs[i], archs[i], archs[i], archs[i], archs[i], archs[i]);
+        expect(line, 0, "");
+        snprintf(line, sizeof line,
+                 "$L eval %s --text long.txt --logprobs x %s | cmp - %s.told && cmp x %s.long && "
+                 "$L eval %s --requests full.jsonl %s | cmp - %s.full",
+                 archs[i], cuts[i], archs[i], archs[i], archs[i], cuts[i], archs[i]);
+        expect(line, 0, "");
+    }
+}
+
 CASE(test_multiple_choice)
 {
     choices_write(1);
