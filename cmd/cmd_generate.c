@@ -248,8 +248,8 @@ static int prompts_limit(struct generating *g, bool first, struct ls_error *erro
             continue;
         if (left < 1)
             return ls_error_set(error, LS_EDATA,
-                                "%s%s%s: a prompt of %lld tokens, and max_length = %lld in "
-                                "generation_config.json: expected a shorter one, or --tokens N",
+                                "%s%s%s has %lld tokens, and generation_config.json has "
+                                "max_length = %lld: expected a shorter prompt, or --tokens N",
                                 file ? file : "", file ? ": " : "",
                                 ls_request_name(&g->prompts, i).text,
                                 (long long)request->tokens.count, (long long)g->length);

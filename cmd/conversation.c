@@ -49,6 +49,7 @@ int conversation_encode(const struct conversation *c, const struct ls_text_reade
         return no_memory(error);
     int status = ls_requests_parse("the conversation", record, (size_t)bytes, LS_PROMPTS, reader,
                                    out, error);
+    out->alone = "the conversation";
     free(record);
     return status;
 }

@@ -100,9 +100,9 @@ static int size_find(const struct ls_runner *r, const struct ls_generation *g,
         int64_t count = prompts->list[i].tokens.count;
         if (count > context && !g->slides)
             return ls_error_set(error, LS_EDATA,
-                                "%s: a prompt of %ld tokens does not fit the model's context "
-                                "of %ld",
-                                ls_request_name(prompts, i).text, (long)count, (long)context);
+                                "%s has %ld tokens: at most %ld fit the model's context%s",
+                                ls_request_name(prompts, i).text, (long)count, (long)context,
+                                prompts->listed ? "" : " (--truncate leaves out the first ones)");
         prompt = ls_max(prompt, count);
         longest = ls_max(longest, fed_most(r, g, i));
     }

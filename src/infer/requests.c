@@ -409,7 +409,9 @@ static int lines_each(struct reading *r, const char *text, size_t bytes,
 struct ls_request_name ls_request_name(const struct ls_text_requests *requests, int64_t i)
 {
     struct ls_request_name out;
-    if (requests->listed)
+    if (requests->alone)
+        snprintf(out.text, sizeof out.text, "%.60s", requests->alone);
+    else if (requests->listed)
         snprintf(out.text, sizeof out.text, "%.32s[%ld]", requests->listed, (long)i);
     else
         snprintf(out.text, sizeof out.text, "line %ld", (long)requests->list[i].line);
@@ -466,7 +468,7 @@ int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
                      struct ls_text_requests *out, struct ls_error *error)
 {
     struct reading r = {.name = "", .by = *reader, .out = out, .error = error};
-    *out = (struct ls_text_requests){0};
+    *out = (struct ls_text_requests){.alone = "the prompt"};
     int status = reading_open(&r);
     r.line = 1;
     if (!status)
@@ -493,9 +495,9 @@ int ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64
             continue;
         if (kept < 2)
             return ls_error_set(error, LS_EDATA,
-                                "%s: a prompt of %ld tokens, and %ld to add (max_tokens, "
+                                "%s has %ld tokens, and %ld are to be added (max_tokens, "
                                 "--tokens): the model's context of %ld has no room for the prompt: "
-                                "expected at most %ld to add",
+                                "expected at most %ld to be added",
                                 ls_request_name(prompts, i).text, (long)request->tokens.count,
                                 (long)added, (long)context, (long)context - 1);
         memmove(request->tokens.ids, request->tokens.ids + left_out,

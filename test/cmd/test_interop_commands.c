@@ -107,7 +107,7 @@ CASE(test_no_tokenizer)
            "$L generate out --prompt 'in the' --eos none data.tokenizer=byte > b && cmp a b",
            0, "at most 15 tokens with the prompt: generation_config.json");
     expect("$L generate out --prompt 'in the morning, we' data.tokenizer=byte", 14,
-           "a prompt of 18 tokens, and max_length = 15 in generation_config.json");
+           "the prompt has 18 tokens, and generation_config.json has max_length = 15: expected");
     expect("$L generate out --prompt 'in the morning, we' --tokens 1 data.tokenizer=byte && "
            "$L generate out --prompt 'in the morning, we' --truncate data.tokenizer=byte && "
            "rm out/generation_config.json",

@@ -119,7 +119,10 @@ CASE(test_conversations)
     expect("$L generate run --chat --chat-template t --special-tokens text", 2,
            "the chat template writes special tokens");
     expect("echo \"$(printf '%040d' 7)\" | $L generate run --chat --chat-template t", data,
-           "a prompt of 43 tokens does not fit the model's context of 32");
+           "lockstep generate: the conversation has 43 tokens: at most 32 fit the model's context "
+           "(--truncate leaves out the first ones)");
+    expect("$L generate run --prompt $(printf '%040d' 7) --logprobs", data,
+           "lockstep generate: the prompt has 40 tokens: at most 32 fit the model's context (--tr");
     expect("echo \"$(printf '%040d' 7)\" | "
            "$L generate run --chat --chat-template t --tokens 8 --truncate",
            0, "cut after 8 tokens");
@@ -167,12 +170,12 @@ CASE(test_what_is_wrong_is_named)
 {
     int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
     expect("printf 'ok\\n%040d\\n' 7 > long.txt; $L generate run --prompts long.txt", data,
-           "long.txt: line 2: a prompt of 40 tokens does not fit the model's context of 32");
+           "long.txt: line 2 has 40 tokens: at most 32 fit the model's context (--truncate leaves");
     expect("$L generate run --prompts long.txt --tokens 8 --truncate", 0, "\"prompt_tokens\":25,");
     assert_non_null(strstr(output, "--truncate left out the first tokens of 1 prompt\n"));
     expect("$L generate run --prompts long.txt --tokens 32 --truncate", data,
-           "long.txt: line 1: a prompt of 2 tokens, and 32 to add (max_tokens, --tokens): the "
-           "model's context of 32 has no room for the prompt: expected at most 31 to add");
+           "long.txt: line 1 has 2 tokens, and 32 are to be added (max_tokens, --tokens): the "
+           "model's context of 32 has no room for the prompt: expected at most 31 to be added");
     /* The default of 128 leaves half of the context. */
     expect("$L generate run --prompts long.txt --truncate", 0, "\"prompt_tokens\":17,");
     expect("printf '{\"prompt\": [1, 300]}\\n' > bad.jsonl; $L generate run --prompts bad.jsonl",

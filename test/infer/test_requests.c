@@ -75,8 +75,8 @@ CASE(test_prompts_are_cut_to_what_fits)
                  {3, 0, "abcdef", NULL},
                  {5, 1, "cdef", NULL},
                  {7, 1, "ef", NULL},
-                 {8, 0, NULL, "line 2: a prompt of 6 tokens, and 8 to add (max_tokens, --tokens)"},
-                 {INT64_MAX, 0, NULL, "expected at most 7 to add"}};
+                 {8, 0, NULL, "line 2 has 6 tokens, and 8 are to be added (max_tokens, --tokens)"},
+                 {INT64_MAX, 0, NULL, "expected at most 7 to be added"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_error error = {0};
         struct ls_text_requests out = read_good("p.jsonl",

@@ -875,10 +875,10 @@ def test_errors_count_texts_as_python_does(recipe, keys):
     with ls.Run(recipe, keys, progress=False) as run:
         long = [1] * (run.context + 2)
         for call, why in (
-                (lambda: run.generate([[1], long], max_tokens=1), f"prompts[1]: a prompt of {len(long)} t"),
+                (lambda: run.generate([[1], long], max_tokens=1), f"prompts[1] has {len(long)} tokens: at"),
                 (lambda: run.write(["1", {"prompt": 1.5}]), "prompts[1]: "),
                 (lambda: run.write(["1", "1 2"], max_tokens=run.context, truncate=True),
-                 f"prompts[1]: a prompt of 3 tokens, and {run.context} to add"),
+                 f"prompts[1] has 3 tokens, and {run.context} are to be added"),
                 (lambda: run.logprobs([[1], long]), f"text 1 has {len(long)} tokens: at most")):
             with pytest.raises(ls.LockstepError, match="^" + re.escape(why)):
                 call()

@@ -45,8 +45,9 @@ struct ls_text_requests {
     struct ls_text_request *list; /* in the file's order */
     int64_t count, room;
     const char *listed; /* borrowed: errors call request i listed[i]; NULL: by its line */
+    const char *alone;  /* borrowed: what they call the only one; NULL: as above */
 };
-/* What errors call request i: "line 3", or "prompts[2]" of a list. */
+/* What errors call request i: "line 3", "prompts[2]" of a list, or "the prompt". */
 struct ls_request_name {
     char text[64];
 };
@@ -73,7 +74,7 @@ int ls_requests_read(const char *path, enum ls_request_kind kind,
 int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_request_kind kind,
                       const struct ls_text_reader *reader, struct ls_text_requests *out,
                       struct ls_error *error);
-/* A single prompt. */
+/* A single prompt, alone "the prompt". */
 int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
                      struct ls_text_requests *out, struct ls_error *error);
 /* Leaves out the first tokens of prompts that do not fit a context together with what is to be
