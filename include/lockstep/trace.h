@@ -81,10 +81,15 @@ void ls_record_show(const char *line, size_t bytes, ls_record_visitor *visit, vo
  * was left out. LS_EDATA names the line that is no JSON object, after those before it. */
 int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *torn,
                   struct ls_error *error);
-/* Cuts path at the first line whose whole number key is above value, so that a run resumed from an
- * older checkpoint writes each step once, and calls visit for each record that stays, if it is not
- * NULL. Lines are in the order of that number; lines without it stay where they are. An absent
- * file is success. LS_EDATA names the line that is no JSON object. */
+/* Calls visit, if it is not NULL, for each record before the first whose whole number key is above
+ * value; *end = the bytes of these lines. Lines are in the order of that number; lines without it
+ * count to those before them. An absent file is success. LS_EDATA names the line that is no JSON
+ * object. */
+int ls_jsonl_each_to(const char *path, const char *key, int64_t value, ls_record_visitor *visit,
+                     void *user, int64_t *end, struct ls_error *error);
+/* Leaves so many bytes of path, as ls_jsonl_each_to found them. An absent file is success. */
+int ls_jsonl_cut(const char *path, int64_t end, struct ls_error *error);
+/* Both: a run resumed from an older checkpoint writes each step once. */
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             ls_record_visitor *visit, void *user, struct ls_error *error);
 

@@ -301,18 +301,30 @@ int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *
     return walk(path, show_one, &(struct shower){visit, user, NULL, 0}, &end, torn, error);
 }
 
+int ls_jsonl_each_to(const char *path, const char *key, int64_t value, ls_record_visitor *visit,
+                     void *user, int64_t *end, struct ls_error *error)
+{
+    bool torn;
+    *end = 0;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return LS_OK;
+    struct shower shower = {visit, user, key, value};
+    return walk(path, show_one, &shower, end, &torn, error);
+}
+
+int ls_jsonl_cut(const char *path, int64_t end, struct ls_error *error)
+{
+    return truncate(path, end) && errno != ENOENT
+               ? ls_error_errno(error, errno, "%s: cannot truncate", path)
+               : LS_OK;
+}
+
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             ls_record_visitor *visit, void *user, struct ls_error *error)
 {
     int64_t end;
-    bool torn;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
-        return LS_OK;
-    struct shower shower = {visit, user, key, value};
-    int status = walk(path, show_one, &shower, &end, &torn, error);
-    if (!status && truncate(path, end))
-        status = ls_error_errno(error, errno, "%s: cannot truncate", path);
-    return status;
+    int status = ls_jsonl_each_to(path, key, value, visit, user, &end, error);
+    return status ? status : ls_jsonl_cut(path, end, error);
 }
 
 /* ---- series ---- */

@@ -104,16 +104,6 @@ static void record_visit(void *user, const struct ls_record *record)
         events_data_see(records->trainer, records->data_seen, record);
 }
 
-static int metrics_open(struct records *records, const char *path, int64_t steps,
-                        struct ls_error *error)
-{
-    /* A resumed run writes each step once. */
-    int status = ls_jsonl_truncate_after(path, "step", steps, record_visit, records, error);
-    status = status ? status : ls_jsonl_open(&records->metrics, path, error);
-    records->metrics_sink.keeps = records->metrics;
-    return status;
-}
-
 static int board_judge(struct records *records, int status, const struct ls_error *error)
 {
     return sink_judge(&records->board_sink, "the TensorBoard events", status, records->log, error);
@@ -127,25 +117,41 @@ static int board_open(struct records *records, int64_t purge_step, struct ls_err
     return status ? board_judge(records, status, error) : LS_OK;
 }
 
-int records_open(struct records *records, const struct ls_trainer *trainer,
+static void metrics_path(const char *run, char path[LS_CONFIG_TEXT_BYTES + 64])
+{
+    snprintf(path, LS_CONFIG_TEXT_BYTES + 64, "%s/metrics.jsonl", run);
+}
+
+int records_read(struct records *records, const struct ls_trainer *trainer,
                  const struct ls_log *log, bool resumed, struct ls_error *error)
 {
-    const char *out = trainer->config.train.out;
-    int64_t first_step = ls_trainer_steps(trainer);
     char path[LS_CONFIG_TEXT_BYTES + 64];
     records->trainer = trainer;
     records->log = log;
     records->best = BEST_RECORDS_NONE;
     metrics_prom_open(&records->prom, &trainer->config, trainer->plan.total);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
     records->data_seen = calloc((size_t)trainer->data.count + 1, sizeof *records->data_seen);
-    int status = resumed ? LS_OK : records_set_aside(path, log, error);
-    if (!status && !records->data_seen)
-        status = ls_no_memory(error, "for the records of a run");
+    if (!records->data_seen)
+        return ls_no_memory(error, "for the records of a run");
+    metrics_path(trainer->config.train.out, path);
+    return resumed ? ls_jsonl_each_to(path, "step", ls_trainer_steps(trainer), record_visit,
+                                      records, &records->metrics_bytes, error)
+                   : LS_OK;
+}
+
+int records_open(struct records *records, bool resumed, struct ls_error *error)
+{
+    const struct ls_config *config = &records->trainer->config;
+    char path[LS_CONFIG_TEXT_BYTES + 64];
+    metrics_path(config->train.out, path);
+    /* A resumed run writes each step once. */
+    int status = resumed ? ls_jsonl_cut(path, records->metrics_bytes, error)
+                         : records_set_aside(path, records->log, error);
     if (!status)
-        status = metrics_open(records, path, first_step, error);
-    if (!status && trainer->config.log.tensorboard)
-        status = board_open(records, resumed ? first_step + 1 : -1, error);
+        status = ls_jsonl_open(&records->metrics, path, error);
+    records->metrics_sink.keeps = records->metrics;
+    if (!status && config->log.tensorboard)
+        status = board_open(records, resumed ? ls_trainer_steps(records->trainer) + 1 : -1, error);
     return status;
 }
 

@@ -37,6 +37,7 @@ struct records {
     const struct ls_trainer *trainer; /* borrowed, as log is */
     const struct ls_log *log;
     struct ls_jsonl *metrics;
+    int64_t metrics_bytes;        /* of the records that stay */
     char chain[LS_CHAIN_BYTES];   /* of the last step's record; "": none has one */
     struct ls_tensorboard *board; /* NULL: none were asked for, or it cannot be opened so far */
     int64_t purge_step;           /* for it: the first one of a run that goes on; -1 of another */
@@ -46,11 +47,13 @@ struct records {
     char (*data_seen)[33];    /* [sources] digests of the data that an earlier start recorded */
     double peak_flops;        /* that an earlier start measured, of trainer->peak_of; 0: none did */
 };
-/* Opens the files in train.out. Of a run that goes on (resumed) records behind the step it goes on
- * from are cut off, and the others read, once: 10^6 of them take seconds. One that begins anew
- * keeps an older run's aside. */
-int records_open(struct records *records, const struct ls_trainer *trainer,
+/* Reads the records in train.out of a run that goes on (resumed) up to the step it goes on from,
+ * once: 10^6 of them take seconds. Nothing is written. */
+int records_read(struct records *records, const struct ls_trainer *trainer,
                  const struct ls_log *log, bool resumed, struct ls_error *error);
+/* Behind that: opens the files. Records behind the step that the run goes on from are cut off. A
+ * run that begins anew keeps an older one's aside. */
+int records_open(struct records *records, bool resumed, struct ls_error *error);
 /* Says how many records are missing at the end, if any. */
 void records_tell_lost(struct records *records);
 void records_close(struct records *records);

@@ -3,7 +3,6 @@
 #include "train/workers.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 #include <lockstep/train/peak.h>
 
@@ -396,23 +395,6 @@ static int evaluation_make_up(struct ls_running *run, struct ls_error *error)
     return status || !lacks ? status : evaluate(run, error);
 }
 
-/* Local, on rank 0. */
-static int plan_open(struct ls_running *run, struct ls_error *error)
-{
-    struct drift_watch *watch = &run->drift;
-    if (watch->every == 0 || !run->config->train.plan[0] || !run->hooks->plan)
-        return LS_OK;
-    int status = run->hooks->plan(run->hooks->user, run->config, run->trainer->ops.threads,
-                                  &watch->plan, error);
-    if (status)
-        return ls_config_blame(run->config, "train.plan", error), status;
-    watch->planned = true;
-    run->records.prom.plan_step_s = watch->plan.step_s;
-    ls_log(&run->events.log, LS_LOG_INFO, "by the plan of %s a step takes %s",
-           run->config->train.plan, ls_duration(watch->plan.step_s).text);
-    return LS_OK;
-}
-
 /* What an earlier start of the run measured, or a measurement, which takes some tenths of a second,
  * and seconds where ranks share cores: a run that goes on shall not wait for it. */
 static int peak_measure(struct ls_running *run, struct ls_error *error)
@@ -454,12 +436,14 @@ static int go_back(struct ls_running *run, struct ls_error *error)
 static int writer_open(struct ls_running *run, bool resumed, struct ls_error *error)
 {
     int status = run_folder_stays(&run->lock, run->config, error);
+    if (!status)
+        status = run_start_check(run, resumed, error);
+    if (!status) /* refuses another tokenizer before it writes */
+        status = folder_fill(run, resumed, error);
     if (!status && strcmp(run->config->train.resume, "auto"))
         status = go_back(run, error);
     if (!status)
-        status = folder_fill(run, resumed, error);
-    if (!status)
-        status = records_open(&run->records, run->trainer, &run->events.log, resumed, error);
+        status = records_open(&run->records, resumed, error);
     int moved = run_folder_stays(&run->lock, run->config, error);
     return moved ? moved : status;
 }
@@ -469,14 +453,8 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
 {
     struct ls_params whole;
     char digest[33] = "";
-    int status = plan_open(run, error);
-    if (!status && resumed && !run->config->data.changed)
-        status = ls_training_data_check(
-            &run->trainer->data, run->config, NULL, run->records.data_seen,
-            "Put back what the run began with, or give data.changed=true, which reads samples "
-            "again or leaves some out",
-            error);
-    if (!status && run->trainer->data.count > 0) /* a failure here is one of the data */
+    int status = LS_OK;
+    if (run->trainer->data.count > 0)
         status = ls_training_data_digest(&run->trainer->data, digest, error);
     if (!status)
         status =

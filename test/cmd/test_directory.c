@@ -234,6 +234,10 @@ CASE(test_the_tokenizer_lies_in_the_run)
     expect("echo >> tok2/merges.txt; $L train spelt/config.yaml data.tokenizer=tok2 train.steps=7 "
            "train.resume=auto",
            ls_exit_code(LS_ECONFIG), "is not the tokenizer that this run began with");
+    expect("$L train spelt/config.yaml data.tokenizer=tok2 train.steps=5 "
+           "train.resume=spelt/checkpoints/step-00000003",
+           ls_exit_code(LS_ECONFIG), "is not the tokenizer that this run began with");
+    expect("ls spelt/checkpoints", 0, "step-00000003\nstep-00000005\n");
     expect("echo >> spelt/tokenizer/merges.txt; $L generate spelt --tokens 5",
            ls_exit_code(LS_EDATA), "spelt/tokenizer");
 }

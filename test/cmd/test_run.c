@@ -236,6 +236,40 @@ CASE(test_an_older_run_is_not_overwritten)
     assert_int_equal(matches("older/checkpoints/*"), 1);
 }
 
+/* Another store by the name of the corpus. */
+static void other_make(void)
+{
+    expect("mkdir -p other && cp corpus.tokenizer other && for e in bin idx sums; do "
+           "cp corpus_valid.$e other/corpus_train.$e; done",
+           0, "");
+}
+
+/* Of a start that is refused nothing stays but that it was one. */
+CASE(test_a_refused_start_changes_nothing)
+{
+    static const struct {
+        const char *keys, *says;
+        enum ls_status status;
+    } starts[] = {
+        {"train.resume=intact/checkpoints/step-00000004 data.train=other/corpus_train",
+         "corpus_train has other tokens, masks or weights than the run was trained on", LS_EDATA},
+        {"train.resume=auto train.extend=2 data.train=other/corpus_train",
+         "corpus_train has other tokens, masks or weights than the run was trained on", LS_EDATA},
+        {"train.resume=intact/checkpoints/step-00000002 train.plan=nosuch.yaml",
+         "train.plan: cluster: nosuch.yaml", LS_EIO}};
+    other_make();
+    expect("$L train $C train.out=intact train.steps=6 train.save_every=2 train.keep=9 && "
+           "cp -r intact before",
+           0, "hash");
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "$L train $C train.out=intact train.steps=6 %s",
+                 starts[i].keys);
+        expect(line, ls_exit_code(starts[i].status), starts[i].says);
+        expect("diff -r --exclude=start --exclude=lock before intact", 0, "");
+    }
+}
+
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 CASE(test_damaged_checkpoints)
