@@ -95,9 +95,13 @@ static int records_set_aside(const char *metrics, const struct ls_log *log, stru
 static void record_visit(void *user, const struct ls_record *record)
 {
     struct records *records = user;
-    const char *chain = ls_record_text(record, "chain");
-    if (ls_record_whole(record, "step", -1) >= 0 && ls_record_text(record, "loss_bits"))
-        snprintf(records->chain, sizeof records->chain, "%s", chain ? chain : "");
+    const int64_t step = ls_record_whole(record, "step", -1);
+    if (step >= 0 && ls_record_text(record, "loss_bits")) {
+        records->last_step = step;
+        snprintf(records->last_hash, sizeof records->last_hash, "%s",
+                 ls_record_string(record, "hash"));
+        snprintf(records->chain, sizeof records->chain, "%s", ls_record_string(record, "chain"));
+    }
     best_see(&records->best, records->trainer->config.train.out, record);
     events_peak_see(records->trainer, &records->peak_flops, record);
     if (records->data_seen)

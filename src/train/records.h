@@ -38,7 +38,9 @@ struct records {
     const struct ls_log *log;
     struct ls_jsonl *metrics;
     int64_t metrics_bytes;        /* of the records that stay */
-    char chain[LS_CHAIN_BYTES];   /* of the last step's record; "": none has one */
+    int64_t last_step;            /* that has a record; 0: none has */
+    char last_hash[33];           /* of its state, in that; "": it has none */
+    char chain[LS_CHAIN_BYTES];   /* of it; "": it has none */
     struct ls_tensorboard *board; /* NULL: none were asked for, or it cannot be opened so far */
     int64_t purge_step;           /* for it: the first one of a run that goes on; -1 of another */
     struct metrics_prom prom;

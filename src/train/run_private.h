@@ -59,8 +59,8 @@ struct ls_running {
 /* Collective. Every rank's train.out is that of rank 0. */
 int run_out_follow(struct ls_running *run, struct ls_error *error);
 /* Local, on rank 0, first of all that follows the state. Whether the run can go on with what it was
- * given: its records are read, its plan and data are looked at. Nothing is changed, so that one
- * that is refused stays as it was. */
+ * given: its records are read; the run that it goes on from, its plan and its data are looked at.
+ * Nothing is changed, so that one that is refused stays as it was. */
 int run_start_check(struct ls_running *run, bool resumed, struct ls_error *error);
 /* Local, on rank 0. What became of copies in the second place goes to the records. */
 int run_copies_tell(struct ls_running *run, struct ls_error *error);

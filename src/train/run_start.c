@@ -3,6 +3,88 @@
 
 #include <lockstep/base/words.h>
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the run that it goes on from ------------------------------------------------------------ */
+
+static bool same_folder(const char *a, const char *b)
+{
+    char one[PATH_MAX], other[PATH_MAX];
+    return realpath(a, one) && realpath(b, other) && !strcmp(one, other);
+}
+
+/* The other run whose checkpoint this one goes on from; "" if that is its own, or a copy of it in
+ * its second place. */
+static void origin_find(const struct ls_running *run, char origin[PATH_MAX])
+{
+    const struct ls_config *config = run->config;
+    const struct ls_state *state = run->trainer->state;
+    const char *path = ls_config_resume_path(config), *also = config->checkpoint.also;
+    char above[PATH_MAX];
+    bool own = !strcmp(config->train.resume, "auto") &&
+               (state->from_snapshot || state->saved_step < 0 ||
+                ls_checkpoint_there(config->train.out, state->saved_step));
+    origin[0] = '\0';
+    if (own || !path || ls_path_join(above, path, "..", NULL) ||
+        (*also && same_folder(above, also)))
+        return;
+    if (ls_checkpoint_run(path, origin, NULL) || same_folder(origin, config->train.out))
+        origin[0] = '\0';
+}
+
+struct same_state {
+    const char *hash;
+    bool is;
+};
+
+static void state_compare(void *user, const char *directory,
+                          const struct ls_checkpoint_state *state)
+{
+    struct same_state *same = user;
+    (void)directory;
+    same->is = !strcmp(state->hash, same->hash);
+}
+
+/* Whether steps up to the present one stay in train.out: their records, or a checkpoint. */
+static int steps_stay(const struct ls_running *run, bool *stay, struct ls_error *error)
+{
+    int64_t *steps, count;
+    *stay = run->records.last_step > 0;
+    int status = ls_checkpoint_steps(run->config->train.out, &steps, &count, error);
+    if (status)
+        return ls_config_blame(run->config, "train.out", error), status;
+    *stay |= count > 0 && steps[count - 1] <= ls_trainer_steps(run->trainer);
+    free(steps);
+    return LS_OK;
+}
+
+/* What stays in train.out is the past of the checkpoint that was named, by its path or as its hash
+ * was recorded: a run has one past. */
+static int origin_check(const struct ls_running *run, const char *origin, struct ls_error *error)
+{
+    const struct ls_config *config = run->config;
+    const struct records *records = &run->records;
+    struct same_state same = {records->last_hash, false};
+    bool stay;
+    if (!*origin || !strcmp(config->train.resume, "auto"))
+        return LS_OK;
+    int status = steps_stay(run, &stay, error);
+    if (status || !stay)
+        return status;
+    if (records->last_hash[0] && records->last_step == ls_trainer_steps(run->trainer))
+        ls_checkpoint_visit(config->train.resume, state_compare, &same, NULL);
+    return same.is ? LS_OK
+                   : ls_config_reject(config, LS_ECONFIG, "train.out", error,
+                                      "this run has done other steps than %.300s, which "
+                                      "train.resume names: name another directory, or go on from "
+                                      "one of this run's own checkpoints",
+                                      config->train.resume);
+}
+
+/* ---- what it was given ----------------------------------------------------------------------- */
+
 static int plan_open(struct ls_running *run, struct ls_error *error)
 {
     struct drift_watch *watch = &run->drift;
@@ -22,8 +104,12 @@ static int plan_open(struct ls_running *run, struct ls_error *error)
 int run_start_check(struct ls_running *run, bool resumed, struct ls_error *error)
 {
     struct ls_training_data *data = &run->trainer->data;
-    char digest[33];
+    char digest[33], origin[PATH_MAX] = "";
+    if (resumed)
+        origin_find(run, origin);
     int status = records_read(&run->records, run->trainer, &run->events.log, resumed, error);
+    if (!status)
+        status = origin_check(run, origin, error);
     if (!status)
         status = plan_open(run, error);
     if (!status && data->count > 0) /* a failure here is one of the data */

@@ -256,8 +256,16 @@ CASE(test_a_refused_start_changes_nothing)
         {"train.resume=auto train.extend=2 data.train=other/corpus_train",
          "corpus_train has other tokens, masks or weights than the run was trained on", LS_EDATA},
         {"train.resume=intact/checkpoints/step-00000002 train.plan=nosuch.yaml",
-         "train.plan: cluster: nosuch.yaml", LS_EIO}};
+         "train.plan: cluster: nosuch.yaml", LS_EIO},
+        {"train.resume=foreign/checkpoints/step-00000004 model.seed=7",
+         "train.out = \"intact\": this run has done other steps than foreign/checkpoints/step-0000",
+         LS_ECONFIG},
+        {"train.resume=foreign train.steps=8 model.seed=7",
+         "this run has done other steps than foreign/checkpoints/step-00000008", LS_ECONFIG}};
     other_make();
+    expect("$L train $C train.out=foreign train.steps=8 train.save_every=4 train.keep=9 "
+           "model.seed=7",
+           0, "hash");
     expect("$L train $C train.out=intact train.steps=6 train.save_every=2 train.keep=9 && "
            "cp -r intact before",
            0, "hash");
@@ -391,6 +399,20 @@ CASE(test_it_goes_back)
                "back/metrics.jsonl; done | tr -d '\n'; rm -r straight",
                0, "111111");
     }
+}
+
+/* Its own checkpoints may lie elsewhere, and a run that began from another one's may do so again.
+ */
+CASE(test_it_goes_back_to_what_it_was)
+{
+    expect("$L train $C train.out=moved train.steps=4 train.save_every=2 train.keep=9 && "
+           "cp -r moved/checkpoints/step-00000002 stored && "
+           "$L train $C train.out=moved train.steps=4 train.resume=stored",
+           0, "1 checkpoint of steps behind 2 set aside");
+    for (int i = 0; i < 2; i++)
+        expect("$L train $C train.out=branch train.steps=4 train.save_every=1 "
+               "train.resume=moved/checkpoints/step-00000002",
+               0, "going on from moved/checkpoints/step-00000002");
 }
 
 /* A run begins from another's checkpoint once, and then goes on from its own. */
