@@ -3,7 +3,10 @@
 
 #include "train/events.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,8 +107,7 @@ static void record_visit(void *user, const struct ls_record *record)
     }
     best_see(&records->best, records->trainer->config.train.out, record);
     events_peak_see(records->trainer, &records->peak_flops, record);
-    if (records->data_seen)
-        events_data_see(records->trainer, records->data_seen, record);
+    events_data_see(records->trainer, records->data_seen, record);
 }
 
 static int board_judge(struct records *records, int status, const struct ls_error *error)
@@ -126,8 +128,30 @@ static void metrics_path(const char *run, char path[LS_CONFIG_TEXT_BYTES + 64])
     snprintf(path, LS_CONFIG_TEXT_BYTES + 64, "%s/metrics.jsonl", run);
 }
 
+static void origin_visit(void *user, const struct ls_record *record)
+{
+    struct records *records = user;
+    events_data_see(records->trainer, records->data_seen, record);
+}
+
+/* A checkpoint may have come without its run's records. */
+static void origin_read(struct records *records, const char *origin)
+{
+    struct ls_error why = {0};
+    char path[PATH_MAX];
+    int64_t end;
+    int status = ls_path_join(path, origin, "metrics.jsonl", &why);
+    if (!status)
+        status = ls_jsonl_each_to(path, "step", ls_trainer_steps(records->trainer), origin_visit,
+                                  records, &end, &why);
+    if (status)
+        ls_log(records->log, LS_LOG_WARNING,
+               "whether the data are those that %s was trained on is not known: %s", origin,
+               why.text);
+}
+
 int records_read(struct records *records, const struct ls_trainer *trainer,
-                 const struct ls_log *log, bool resumed, struct ls_error *error)
+                 const struct ls_log *log, bool resumed, const char *origin, struct ls_error *error)
 {
     char path[LS_CONFIG_TEXT_BYTES + 64];
     records->trainer = trainer;
@@ -137,6 +161,8 @@ int records_read(struct records *records, const struct ls_trainer *trainer,
     records->data_seen = calloc((size_t)trainer->data.count + 1, sizeof *records->data_seen);
     if (!records->data_seen)
         return ls_no_memory(error, "for the records of a run");
+    if (*origin && !trainer->config.data.changed)
+        origin_read(records, origin);
     metrics_path(trainer->config.train.out, path);
     return resumed ? ls_jsonl_each_to(path, "step", ls_trainer_steps(trainer), record_visit,
                                       records, &records->metrics_bytes, error)

@@ -50,9 +50,11 @@ struct records {
     double peak_flops;        /* that an earlier start measured, of trainer->peak_of; 0: none did */
 };
 /* Reads the records in train.out of a run that goes on (resumed) up to the step it goes on from,
- * once: 10^6 of them take seconds. Nothing is written. */
+ * once: 10^6 of them take seconds. origin: the other run whose checkpoint that is of, or "": its
+ * records say what data it was trained on. Nothing is written. */
 int records_read(struct records *records, const struct ls_trainer *trainer,
-                 const struct ls_log *log, bool resumed, struct ls_error *error);
+                 const struct ls_log *log, bool resumed, const char *origin,
+                 struct ls_error *error);
 /* Behind that: opens the files. Records behind the step that the run goes on from are cut off. A
  * run that begins anew keeps an older one's aside. */
 int records_open(struct records *records, bool resumed, struct ls_error *error);

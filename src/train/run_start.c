@@ -107,7 +107,8 @@ int run_start_check(struct ls_running *run, bool resumed, struct ls_error *error
     char digest[33], origin[PATH_MAX] = "";
     if (resumed)
         origin_find(run, origin);
-    int status = records_read(&run->records, run->trainer, &run->events.log, resumed, error);
+    int status =
+        records_read(&run->records, run->trainer, &run->events.log, resumed, origin, error);
     if (!status)
         status = origin_check(run, origin, error);
     if (!status)

@@ -401,6 +401,33 @@ CASE(test_it_goes_back)
     }
 }
 
+/* In a folder of its own too a run goes on with the data that its checkpoint was trained on. */
+CASE(test_it_goes_on_elsewhere_with_its_data)
+{
+    static const char *const resumes[] = {"train.resume=", "train.resume=auto train.resume_else="};
+    other_make();
+    expect("$L train $C train.out=source train.steps=4 train.save_every=2 train.keep=9", 0, "hash");
+    for (size_t i = 0; i < sizeof resumes / sizeof *resumes; i++) {
+        char line[512];
+        const char *put = "rm -rf there && $L train $C train.out=there train.steps=4 "
+                          "%ssource/checkpoints/step-00000002 data.train=other/corpus_train %s";
+        snprintf(line, sizeof line, put, resumes[i], "");
+        expect(line, ls_exit_code(LS_EDATA),
+               "corpus_train has other tokens, masks or weights than the run was trained on");
+        assert_false(exists("there/checkpoints"));
+        snprintf(line, sizeof line, put, resumes[i], "data.changed=true");
+        expect(line, 0, "hash");
+        expect("$L train there/config.yaml train.steps=5 train.resume=auto", 0, "step 5/5");
+    }
+    expect("mkdir -p by/itself && cp -r source/checkpoints/step-00000002 by/itself && $L train $C "
+           "train.out=past train.steps=4 train.resume=by/itself/step-00000002 "
+           "data.train=other/corpus_train",
+           0, "hash");
+    expect("echo '[]' >source/metrics.jsonl && $L train $C train.out=torn-past train.steps=4 "
+           "train.resume=source/checkpoints/step-00000002",
+           0, "whether the data are those that");
+}
+
 /* Its own checkpoints may lie elsewhere, and a run that began from another one's may do so again.
  */
 CASE(test_it_goes_back_to_what_it_was)
