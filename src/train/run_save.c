@@ -22,8 +22,11 @@ static int save_failed(struct ls_running *run, int64_t of, bool last, int status
                        struct ls_error *error)
 {
     long step = (long)of, newest = (long)run->trainer->state->saved_step;
-    char stands[64] = "there is none yet";
-    if (newest >= 0)
+    const char *elsewhere = trainer_newest_elsewhere(run->trainer);
+    char stands[LS_CONFIG_TEXT_BYTES + 32] = "there is none yet";
+    if (elsewhere)
+        snprintf(stands, sizeof stands, "the newest is %s", elsewhere);
+    else if (newest >= 0)
         snprintf(stands, sizeof stands, "the newest is that of step %ld", newest);
     if (!sink_refused(status))
         return status;

@@ -448,8 +448,11 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct train_gradient *g
     int status = nonfinite_name(t, name, error);
     if (status)
         return status;
+    const char *elsewhere = trainer_newest_elsewhere(t);
     if (t->state->saved_step < 0)
         snprintf(good, sizeof good, "There is no checkpoint yet");
+    else if (elsewhere)
+        snprintf(good, sizeof good, "The last good checkpoint is %s", elsewhere);
     else
         snprintf(good, sizeof good, "The last good checkpoint is %s/checkpoints/step-%08ld",
                  t->config.train.out, (long)t->state->saved_step);

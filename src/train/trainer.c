@@ -569,6 +569,13 @@ int trainer_save(struct ls_trainer *t, const struct ls_digest *hash, struct ls_e
 {
     return t->workers ? workers_save(t, error) : ls_state_save(t->state, hash, error);
 }
+const char *trainer_newest_elsewhere(const struct ls_trainer *t)
+{
+    int64_t step = t->state->saved_step;
+    return step >= 0 && !ls_checkpoint_there(t->config.train.out, step)
+               ? ls_config_resume_path(&t->config)
+               : NULL;
+}
 int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 {
     if (ls_comm_rank(t->world) == 0)

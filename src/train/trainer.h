@@ -196,6 +196,9 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout, 
 
 /* ls_trainer_save; hash as of ls_state_save, or NULL. */
 int trainer_save(struct ls_trainer *t, const struct ls_digest *hash, struct ls_error *error);
+/* Local. The path of a checkpoint elsewhere that the run went on from, until it has saved one of
+ * its own; NULL: the newest is in train.out, or there is none. */
+const char *trainer_newest_elsewhere(const struct ls_trainer *t);
 
 /* Local. A trainer that goes through the motions of its world's rank, over a transport that moves
  * nothing: idle ops, memory that is not there, no data, no values. From its first ls_zero_publish

@@ -608,6 +608,14 @@ CASE(test_the_last_checkpoint_on_a_full_disk)
     assert_non_null(strstr(output, "No space left on device"));
     assert_null(strstr(output, ".tmp\n"));
     assert_non_null(strstr(output, "\nstep-00000003\n"));
+    /* A run that has saved none itself names the one that it began from. */
+    assert_true(on_small_disk(
+        200,
+        "$L train $C train.out=ancestor train.steps=2 && "
+        "$L train $C train.out=disk/run train.steps=3 log.tensorboard=false "
+        "train.resume=ancestor",
+        ls_exit_code(LS_ENOSPC),
+        "no checkpoint of step 3 (the newest is ancestor/checkpoints/step-00000002): "));
 }
 
 /* A server by the clock logs each update before it is made: without room there is none. */

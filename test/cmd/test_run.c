@@ -514,6 +514,10 @@ CASE(test_a_loss_that_is_not_finite)
     if (!strstr(output, words) || !exists(words))
         fail_msg("%s is not the last good checkpoint:\n%s", words, output);
     free(metrics);
+    /* That of another run, until there is one of its own. */
+    snprintf(line, sizeof line, "$L train $C train.out=wilder train.resume=%s %s", words, wild);
+    expect(line, ls_exit_code(LS_ENUMERIC), "The last good checkpoint is wild/checkpoints/step-");
+    assert_non_null(strstr(output, words));
     snprintf(line, sizeof line, "$L train $C train.out=passed train.on_nonfinite=skip %s", wild);
     expect(line, 0, "was skipped: it is not finite");
     metrics = metrics_read("passed");
