@@ -59,8 +59,8 @@ int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
 void ls_runner_free(struct ls_runner *runner);
 /* Local, on every rank or none. While *flag is not 0 on some rank, evaluation, scores and
  * generation end between two batches or tokens with LS_ESTOPPED on all ranks, and the runner may be
- * used again. Borrowed; NULL, as at first: they do not ask. */
-void ls_runner_set_interrupt(struct ls_runner *runner, const volatile int *flag);
+ * used again. Borrowed; NULL, as at first: they do not ask. Returns the flag before. */
+const volatile int *ls_runner_set_interrupt(struct ls_runner *runner, const volatile int *flag);
 /* Local. NULL if none is known. */
 const struct ls_tokenizer *ls_runner_tokenizer(const struct ls_runner *runner);
 

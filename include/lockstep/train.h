@@ -282,7 +282,8 @@ struct ls_run_hooks {
     void (*drifted)(void *user, const struct ls_drift *drift);
     bool (*advice)(void *user, char *text, size_t bytes);
     /* Not zero: finish the step, save, return LS_ESTOPPED; a step that waits for its samples is not
-     * begun. Set by a signal handler; read on every rank, agreed among them. */
+     * begun, and no evaluation is finished but the last step's. Set by a signal handler; read on
+     * every rank, agreed among them. */
     const volatile int *stop;
 };
 /* Collective. Trains to train.steps in train.out: config.yaml, metrics.jsonl, TensorBoard events,

@@ -57,14 +57,16 @@ bool runner_answers(const struct ls_runner *r)
     return runner_ends(r) && ls_comm_rank(r->parts.groups[LS_GROUP_TP]) == 0;
 }
 
-void ls_runner_set_interrupt(struct ls_runner *r, const volatile int *flag)
+const volatile int *ls_runner_set_interrupt(struct ls_runner *r, const volatile int *flag)
 {
+    const volatile int *before = r->interrupt;
     r->interrupt = flag;
+    return before;
 }
 
 int runner_interrupted(const struct ls_runner *r, int status, struct ls_error *error)
 {
-    return !status && r->interrupt && *r->interrupt
+    return !status && r->interrupt && __atomic_load_n(r->interrupt, __ATOMIC_RELAXED)
                ? ls_error_set(error, LS_ESTOPPED, "interrupted: nothing is given back")
                : status;
 }

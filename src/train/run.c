@@ -47,25 +47,6 @@ static int folder_fill(const struct ls_running *run, bool resumed, struct ls_err
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static int evaluate(struct ls_running *run, struct ls_error *error)
-{
-    struct ls_eval_report report;
-    double start_s = ls_now_s();
-    run_trace_begin(&run->trace, "evaluate");
-    int status = ls_trainer_evaluate(run->trainer, &report, error), local = LS_OK;
-    run_trace_end(&run->trace);
-    if (status)
-        return status;
-    int64_t step = ls_trainer_steps(run->trainer);
-    if (run->writer) {
-        local = records_evaluation(&run->records, step, &report, ls_now_s() - start_s, error);
-        if (run->hooks->evaluated)
-            run->hooks->evaluated(run->hooks->user, step, &report);
-    }
-    status = ls_comm_agree(run->world, local, error);
-    return status || !run->config->train.keep_best ? status : run_best_keep(run, &report, error);
-}
-
 static int sample(struct ls_running *run, struct ls_error *error)
 {
     char *text = NULL;
@@ -76,22 +57,6 @@ static int sample(struct ls_running *run, struct ls_error *error)
         run->hooks->sampled(run->hooks->user, ls_trainer_steps(run->trainer), text);
     free(text);
     return status;
-}
-
-/* Whether an evaluation follows the step: every so many, and the last one. */
-static bool evaluates(const struct ls_config *config, int64_t step)
-{
-    bool final = step >= ls_config_steps(config);
-    return config->data.valid[0] && config->eval.every > 0 &&
-           (final || train_due(step, config->eval.every));
-}
-
-/* The same of a meeting of workers, which it follows too where it falls due between two. */
-static bool evaluates_by(const struct ls_config *config, int64_t step)
-{
-    int64_t every = config->eval.every, before = ls_max(0, step - ls_config_interval(config));
-    return evaluates(config, step) ||
-           (config->data.valid[0] && every > 0 && step / every > before / every);
 }
 
 /* What ranks tell each other after a step: whether a signal came or train.out was moved, and where
@@ -259,7 +224,7 @@ static void due_add(struct ls_running *run, int64_t step)
     const struct ls_config *config = run->config;
     run->due.hash |= train_due(step, config->log.hash_every);
     run->due.save |= train_due(step, config->train.save_every);
-    run->due.evaluate |= evaluates(config, step);
+    run->due.evaluate |= run_evaluates(config, step);
     run->due.sample |= train_due(step, config->sample.every);
     run->due.snapshot |= snapshots_due(&run->snapshots, step);
 }
@@ -323,12 +288,13 @@ static int step(struct ls_running *run, const struct ls_given_batch *batch,
     status = ls_comm_agree(run->world, local, error);
     run_trace_write(&run->trace);
     run_trace_end(&run->trace);
-    /* Saved first: who asked for the end may not wait for more than that. */
+    /* Saved first: who asked for the end does not wait for more than that. */
     if (!status)
         status = run_saves(run, saves, last, run->stop, error);
-    if (!status && due.evaluate)
-        status = evaluate(run, error);
-    if (!status && due.sample)
+    bool ends = run->stop && run_steps_remain(run); /* the next start evaluates */
+    if (!status && due.evaluate && !ends)
+        status = run_evaluate(run, error);
+    if (!status && due.sample && !ends)
         status = sample(run, error);
     return status;
 }
@@ -381,18 +347,7 @@ static int first_save(struct ls_running *run, struct ls_error *error)
     const struct ls_config *config = run->config;
     bool only = ls_config_steps(config) == 0;
     int status = only || config->train.save_first ? run_save(run, only, error) : LS_OK;
-    return status || !only || config->eval.every == 0 ? status : evaluate(run, error);
-}
-
-/* Collective. A run that was killed between a checkpoint and its evaluation evaluates now. One that
- * goes on from the checkpoint of another has no record of its step. */
-static int evaluation_make_up(struct ls_running *run, struct ls_error *error)
-{
-    int64_t step = ls_trainer_steps(run->trainer);
-    int64_t lacks = run->writer && evaluates_by(run->config, step) && run->best.last < step &&
-                    run->best.recorded == step;
-    int status = ls_all_reduce_max(run->world, &lacks, error);
-    return status || !lacks ? status : evaluate(run, error);
+    return status || !only || config->eval.every == 0 ? status : run_evaluate(run, error);
 }
 
 /* What an earlier start of the run measured, or a measurement, which takes some tenths of a second,
@@ -599,7 +554,7 @@ static int stopped(const struct ls_running *run, struct ls_error *error)
                         step, out);
 }
 
-/* Collective. The signal came while ranks waited for data, of a step or of an evaluation: what the
+/* Collective. The signal came in an evaluation, or while ranks waited for a step's data: what the
  * steps before have made is saved as after a step, but not within an interval of workers. Nothing
  * is where no step was done; and the last step has saved already. */
 static int wait_stopped(struct ls_running *run, struct ls_error *error)
@@ -658,7 +613,7 @@ static int run_begin(const struct ls_config *config, struct ls_comm *world,
     events_init(&run->events, log);
     status = run_open(run, &resumed, error);
     if (!status)
-        status = resumed ? evaluation_make_up(run, error) : first_save(run, error);
+        status = resumed ? run_evaluation_make_up(run, error) : first_save(run, error);
     if (!status && ls_run_ended(run))
         status = idle(run, error);
     if (status)
@@ -675,9 +630,14 @@ int ls_run_open(const struct ls_config *config, struct ls_comm *world, const str
     return run_begin(config, world, log, hooks, false, out, error);
 }
 
+bool run_steps_remain(const struct ls_running *run)
+{
+    return ls_trainer_steps(run->trainer) < ls_config_steps(run->config);
+}
+
 bool ls_run_ended(const struct ls_running *run)
 {
-    return run->stop || ls_trainer_steps(run->trainer) >= ls_config_steps(run->config);
+    return run->stop || !run_steps_remain(run);
 }
 
 struct ls_trainer *ls_run_trainer(struct ls_running *run)
@@ -735,7 +695,7 @@ int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
         run_save_end(run, !status || status == LS_ENUMERIC || status == LS_ESTOPPED ||
                               ls_comm_size(world) == 1);
     run_trace_close(&run->trace);
-    if (!status && run->stop && ls_trainer_steps(run->trainer) < ls_config_steps(run->config))
+    if (!status && run->stop && run_steps_remain(run))
         status = stopped(run, error);
     if (status == LS_ECOMM && error && !workers_rescue(run->trainer, error))
         late(run, error);

@@ -71,6 +71,15 @@ void run_changes_look(struct ls_running *run);
  * lost with that. And whether nothing is to be saved. */
 bool run_begins(const struct ls_running *run);
 bool run_stands(const struct ls_running *run);
+/* Local. Whether steps remain up to the run's last one. */
+bool run_steps_remain(const struct ls_running *run);
+/* Whether an evaluation follows the step: every so many, and the last one. */
+bool run_evaluates(const struct ls_config *config, int64_t step);
+/* Collective. A signal ends it with LS_ESTOPPED while steps remain: the next start makes it up. */
+int run_evaluate(struct ls_running *run, struct ls_error *error);
+/* Collective. A run that was killed between a checkpoint and its evaluation, or asked to end there,
+ * evaluates now. One that goes on from the checkpoint of another has no record of its step. */
+int run_evaluation_make_up(struct ls_running *run, struct ls_error *error);
 /* Collective. The checkpoint of the state as it is. last: there is no later occasion. */
 int run_save(struct ls_running *run, bool last, struct ls_error *error);
 /* Collective, after each step and its record: snapshots and checkpoints that are under way get

@@ -1,6 +1,6 @@
 /* What a caller of ls_run_open changes between two steps: later hashes, checkpoints and the end of
  * the run are of the new state, no rank is blamed for it, and what fell due before is of the old
- * one. */
+ * one. And what a signal ends that came behind a step. */
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
@@ -37,6 +37,18 @@ int __wrap_trainer_save(struct ls_trainer *t, const struct ls_digest *hash, stru
 {
     return full ? ls_error_set(error, LS_ENOSPC, "the disk is full")
                 : __real_trainer_save(t, hash, error);
+}
+
+static volatile int signalled; /* with the evaluation of this number, from 1; 0: with none */
+static int evaluations, signalled_at;
+
+WRAPPED(ls_runner_evaluate);
+int __wrap_ls_runner_evaluate(struct ls_runner *runner, const struct ls_token_store *store,
+                              int64_t sequences, struct ls_eval_report *report, float **logprobs,
+                              struct ls_error *error)
+{
+    signalled = ++evaluations == signalled_at;
+    return __real_ls_runner_evaluate(runner, store, sequences, report, logprobs, error);
 }
 
 /* The first element of each parameter, wherever this rank has it. */
@@ -240,6 +252,75 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
     const struct ls_run_hooks hooks = {.stop = &job->stops};
     return ls_run(&job->config, world, NULL, &hooks, error);
 }
+
+/* ---- a signal and evaluations ---------------------------------------------------------------- */
+
+static int signalled_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    const struct ls_run_hooks hooks = {.stop = &signalled};
+    return ls_run(&job->config, world, NULL, &hooks, error);
+}
+
+/* A start that ends with status, has one evaluation less than it began if that was interrupted, and
+ * leaves a checkpoint of the step. */
+static void expect_evaluations(struct job *job, int at, int status, int begun, int64_t step)
+{
+    struct ls_error error;
+    int64_t *steps = NULL, count = 0;
+    evaluations = 0;
+    signalled_at = at;
+    int got = job_run(job, signalled_body, &error);
+    if (got != status)
+        fail_msg("%d instead of %d: %s", got, status, error.text);
+    assert_int_equal(evaluations, begun);
+    assert_ok(ls_checkpoint_steps(job->config.train.out, &steps, &count, &error), error);
+    assert_true(count > 0);
+    assert_int_equal(steps[0], step);
+    free(steps);
+}
+
+static void expect_evaluated(const struct job *job, const double *steps, size_t count)
+{
+    struct ls_error error = {0};
+    struct ls_series series;
+    static const char *const key[] = {"validation_loss"};
+    const char *path = scratch_path(job->config.train.out, "metrics.jsonl");
+    assert_ok(ls_series_read(&series, path, "step", key, 1, &error), error);
+    assert_int_equal(series.count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_true(series.x[i] == steps[i]);
+    ls_series_release(&series);
+}
+
+/* A signal in an evaluation ends the run at that step, and the next start makes the evaluation up,
+ * where another signal ends it too. That of the last step is finished. */
+CASE(test_a_signal_ends_an_evaluation)
+{
+    struct job job = best_job(state, "eval.every=1");
+    expect_evaluations(&job, 2, LS_ESTOPPED, 2, 2);
+    expect_evaluated(&job, (double[]){1}, 1);
+    expect_evaluations(&job, 1, LS_ESTOPPED, 1, 2);
+    expect_evaluated(&job, (double[]){1}, 1);
+    expect_evaluations(&job, 2, LS_OK, 2, STEPS);
+    expect_evaluated(&job, (double[]){1, 2, 3}, 3);
+    signalled = 0;
+}
+
+/* A signal with a step that an evaluation would follow: the run saves, and begins none. */
+CASE(test_a_signal_before_an_evaluation)
+{
+    struct ls_error error;
+    struct job job = best_job(state, "eval.every=1");
+    job.stops = 1;
+    evaluations = signalled_at = 0;
+    assert_int_equal(job_run(&job, run_body, &error), LS_ESTOPPED);
+    assert_int_equal(evaluations, 0);
+    expect_evaluations(&job, 0, LS_OK, STEPS, STEPS);
+    expect_evaluated(&job, (double[]){1, 2, 3}, 3);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
 
 /* The chain of records goes on from the last step: a record of none is no link. */
 CASE(test_what_is_no_step_is_not_in_the_chain)
