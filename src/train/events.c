@@ -87,7 +87,7 @@ void events_data_see(const struct ls_trainer *trainer, char (*seen)[33],
 /* ---- the others ------------------------------------------------------------------------------ */
 
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
-                const char *digest, const struct ls_run_plan *plan, bool resumed,
+                const char *digest, const char *valid, const struct ls_run_plan *plan, bool resumed,
                 struct ls_error *error)
 {
     char text[1024], fingerprint[256];
@@ -112,6 +112,8 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
         source_key(trainer, i, key);
         ls_jsonl_string(m, key, trainer->data.sources[i].digest);
     }
+    if (*valid)
+        ls_jsonl_string(m, "valid", valid);
     if (trainer->peak_flops > 0)
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
     if (plan)

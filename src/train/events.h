@@ -26,10 +26,10 @@ void events_init(struct events *events, const struct ls_log *caller);
 int events_outer(struct events *events, const struct ls_outer_report *outer,
                  struct ls_error *error);
 /* The file is open and holds the steps up to `step`: "start" or "resume", with the
- * layout, the machine, the data's digest ("": none are read) and the plan (NULL: there is none);
- * then the warnings from before. */
+ * layout, the machine, digests of the data and of data.valid ("": none are read) and the plan
+ * (NULL: there is none); then the warnings from before. */
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
-                const char *digest, const struct ls_run_plan *plan, bool resumed,
+                const char *digest, const char *valid, const struct ls_run_plan *plan, bool resumed,
                 struct ls_error *error);
 /* seen[sources] = what the record, of an earlier start, says of the data, where it does ("" at
  * first). */

@@ -60,6 +60,8 @@ static void best_see(struct best_records *records, const char *out, const struct
         return;
     records->recorded = step;
     const char *event = ls_record_text(record, "event");
+    if (event && (!strcmp(event, "start") || !strcmp(event, "resume")))
+        snprintf(records->seen, sizeof records->seen, "%s", ls_record_string(record, "valid"));
     if (event && !strcmp(event, "changed"))
         best_records_drop(records, out, step);
     if (event && !strcmp(event, "kept"))
@@ -67,8 +69,11 @@ static void best_see(struct best_records *records, const char *out, const struct
     if (!ls_record_number(record, "validation_loss", &loss) || sequences < 0)
         return;
     const struct ls_checkpoint_best now = {step, loss, sequences};
+    const bool other =
+        records->valid[0] && records->seen[0] && strcmp(records->valid, records->seen) != 0;
     records->last = now.step;
-    if (ls_checkpoint_there(out, now.step))
+    records->others |= other;
+    if (!other && ls_checkpoint_there(out, now.step))
         best_records_take(records, &now);
 }
 
@@ -163,10 +168,14 @@ int records_read(struct records *records, const struct ls_trainer *trainer,
         return ls_no_memory(error, "for the records of a run");
     if (*origin && !trainer->config.data.changed)
         origin_read(records, origin);
+    int status = trainer->valid_store && trainer->config.eval.every > 0
+                     ? ls_token_store_digest(trainer->valid_store, records->best.valid, error)
+                     : LS_OK;
     metrics_path(trainer->config.train.out, path);
-    return resumed ? ls_jsonl_each_to(path, "step", ls_trainer_steps(trainer), record_visit,
-                                      records, &records->metrics_bytes, error)
-                   : LS_OK;
+    if (!status && resumed)
+        status = ls_jsonl_each_to(path, "step", ls_trainer_steps(trainer), record_visit, records,
+                                  &records->metrics_bytes, error);
+    return status;
 }
 
 int records_open(struct records *records, bool resumed, struct ls_error *error)

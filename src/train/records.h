@@ -14,10 +14,14 @@
 /* What the evaluations of a run say, as metrics.jsonl has them. */
 struct best_records {
     struct ls_checkpoint_best best;    /* the lowest loss of those whose checkpoint is there, among
-                                        * evaluations of as many sequences; step -1: none */
+                                        * evaluations of as many sequences of the same data; step
+                                        * -1: none */
     struct ls_checkpoint_best before;  /* that was the best until this one came */
     struct ls_checkpoint_best dropped; /* the last time by best_records_drop; step -1: none was */
     int64_t last, recorded;            /* steps of the last evaluation and record; -1: none */
+    char valid[33], seen[33];          /* digests of data.valid, and of that of the start whose
+                                        * records are read; "": none is known */
+    bool others;                       /* there are evaluations of other data */
 };
 #define BEST_RECORDS_NONE                                                                          \
     ((struct best_records){.best = {.step = -1},                                                   \
@@ -51,7 +55,7 @@ struct records {
 };
 /* Reads the records in train.out of a run that goes on (resumed) up to the step it goes on from,
  * once: 10^6 of them take seconds. origin: the other run whose checkpoint that is of, or "": its
- * records say what data it was trained on. Nothing is written. */
+ * records say what data it was trained on. Reads data.valid for its digest. Nothing is written. */
 int records_read(struct records *records, const struct ls_trainer *trainer,
                  const struct ls_log *log, bool resumed, const char *origin,
                  struct ls_error *error);

@@ -415,6 +415,7 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
         status =
             records_judge(&run->records,
                           events_open(&run->events, run->records.metrics, run->trainer, digest,
+                                      run->records.best.valid,
                                       run->drift.planned ? &run->drift.plan : NULL, resumed, error),
                           error);
     if (!status && run->trainer->state->saved_step >= 0) /* an earlier start left it uncopied? */

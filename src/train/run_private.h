@@ -91,9 +91,9 @@ int run_best_keep(struct ls_running *run, const struct ls_eval_report *r, struct
 /* Collective, at the end of a run that fails alike on all ranks: the checkpoint that is on its way
  * is completed. Otherwise (alike is false) Local: if there is one, what is lost is told. */
 void run_save_end(struct ls_running *run, bool alike);
-/* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
- * there are none of them. A run that was killed between the two writes is mended here, before
- * anything is pruned. */
+/* Local, on rank 0: what an earlier part of this run found best, of the same data. Its records say
+ * so; the file, if there are none of them. A run that was killed between the two writes is mended
+ * here, before anything is pruned. */
 int run_best_open(struct ls_running *run, struct ls_error *error);
 /* Local, on rank 0. Names the best one. */
 int run_best_write(struct ls_running *run, struct ls_error *error);

@@ -366,7 +366,7 @@ int run_best_open(struct ls_running *run, struct ls_error *error)
     if (!run->config->train.keep_best)
         return LS_OK;
     int status = ls_checkpoint_best_read(run->config->train.out, &named, &found, error);
-    if (!status && run->best.best.step < 0 && found)
+    if (!status && run->best.best.step < 0 && found && !run->best.others)
         run->best.best = named;
     else if (!status && run->best.best.step >= 0 && (!found || named.step != run->best.best.step))
         status = run_best_write(run, error);

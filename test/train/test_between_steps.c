@@ -411,6 +411,33 @@ CASE(test_the_best_before_is_the_best_again)
     }
 }
 
+/* Losses of other validation data are not compared with those of these, and are those of a later
+ * start that has them again. */
+CASE(test_the_best_is_of_the_same_data)
+{
+    struct ls_error error = {0};
+    struct job job = best_job(state, "eval.every=1 train.keep=9 train.save_every=1");
+    const struct ls_checkpoint_best low = {.step = STEPS, .loss = 0.01, .sequences = 2};
+    size_t bytes;
+    char *tokens = scratch_read(scratch_path(*state, "valid.bin"), &bytes);
+    scratch_write(scratch_path(*state, "other.bin"), tokens + 2, bytes - 2);
+    free(tokens);
+    assert_ok(job_run(&job, run_body, &error), error);
+    record_add(&job, "{\"step\": 3, \"validation_loss\": 0.01, \"sequences\": 2}\n");
+    assert_ok(ls_checkpoint_best_write(job.config.train.out, &low, &error), error);
+    static const struct {
+        const char *valid;
+        int64_t best;
+    } starts[] = {{"valid", STEPS}, {"other", STEPS + 2}, {"valid", STEPS}};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        job.config.train.extend = (int64_t)i + 1;
+        snprintf(job.config.data.valid, sizeof job.config.data.valid, "u16:%s/%s.bin",
+                 (char *)*state, starts[i].valid);
+        assert_ok(job_run(&job, run_body, &error), error);
+        assert_int_equal(best_of(&job), starts[i].best);
+    }
+}
+
 static int refused_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
