@@ -275,7 +275,7 @@ $(BUILD)/test/train/test_data_supply: private LDFLAGS_BASE += $(call wrap,ls_loa
 $(BUILD)/test/train/test_workers: private LDFLAGS_BASE += $(call wrap,ls_trainer_free ls_state_norm ls_peak_given ls_loader_take ls_gemm_peak \
 	ls_slice_visit_array ls_all_to_all_start ls_all_gather_start ls_delta_sum ls_runner_sample)
 $(BUILD)/test/train/test_between_steps: private LDFLAGS_BASE += $(call wrap,ls_loader_take trainer_save \
-	ls_runner_evaluate)
+	ls_runner_evaluate ls_tensorboard_open)
 # This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up
 # samples; it takes each outer step beside the run.
 $(BUILD)/test/train/test_workers_reference: private LDFLAGS_BASE += $(call wrap,step_once exchange_end ls_delta_encode \

@@ -190,7 +190,7 @@ int records_open(struct records *records, bool resumed, struct ls_error *error)
         status = ls_jsonl_open(&records->metrics, path, error);
     records->metrics_sink.keeps = records->metrics;
     if (!status && config->log.tensorboard)
-        status = board_open(records, resumed ? ls_trainer_steps(records->trainer) + 1 : -1, error);
+        status = board_open(records, resumed ? ls_trainer_steps(records->trainer) + 1 : 0, error);
     return status;
 }
 

@@ -46,7 +46,7 @@ struct records {
     char last_hash[33];           /* of its state, in that; "": it has none */
     char chain[LS_CHAIN_BYTES];   /* of it; "": it has none */
     struct ls_tensorboard *board; /* NULL: none were asked for, or it cannot be opened so far */
-    int64_t purge_step;           /* for it: the first one of a run that goes on; -1 of another */
+    int64_t purge_step;           /* for it: of older files what is before it counts */
     struct metrics_prom prom;
     struct sink metrics_sink, board_sink, prom_sink;
     struct best_records best; /* as they were when they were opened */

@@ -51,6 +51,16 @@ int __wrap_ls_runner_evaluate(struct ls_runner *runner, const struct ls_token_st
     return __real_ls_runner_evaluate(runner, store, sequences, report, logprobs, error);
 }
 
+static int64_t purged; /* what TensorBoard drops of older files, from this step on */
+
+WRAPPED(ls_tensorboard_open);
+int __wrap_ls_tensorboard_open(struct ls_tensorboard **out, const char *directory,
+                               double wall_time_s, int64_t purge_step, struct ls_error *error)
+{
+    purged = purge_step;
+    return __real_ls_tensorboard_open(out, directory, wall_time_s, purge_step, error);
+}
+
 /* The first element of each parameter, wherever this rank has it. */
 static int change(struct ls_trainer *t, bool tells, struct ls_error *error)
 {
@@ -338,6 +348,25 @@ CASE(test_what_is_no_step_is_not_in_the_chain)
     if (record.chain.broken)
         fail_msg("%s", record.chain.why);
     ls_run_record_release(&record);
+}
+
+/* TensorBoard shows each step once: also those of a run that begins anew where an earlier one left
+ * records and no checkpoint. */
+CASE(test_tensorboard_drops_what_is_computed_again)
+{
+    struct ls_error error;
+    struct job job = job_of(state, "");
+    job.config.log.tensorboard = true;
+    job.stops = 1;
+    assert_int_equal(job_run(&job, run_body, &error), LS_ESTOPPED);
+    job.stops = 0;
+    assert_ok(job_run(&job, run_body, &error), error);
+    assert_int_equal(purged, 2);
+    assert_int_equal(rename(scratch_path(job.config.train.out, "checkpoints"),
+                            scratch_path(job.config.train.out, "gone")),
+                     0);
+    assert_ok(job_run(&job, run_body, &error), error);
+    assert_int_equal(purged, 0);
 }
 
 /* Behind the step before. */
