@@ -7,7 +7,7 @@ bool run_evaluates(const struct ls_config *config, int64_t step)
 {
     bool final = step >= ls_config_steps(config);
     return config->data.valid[0] && config->eval.every > 0 &&
-           (final || train_due(step, config->eval.every));
+           (final || (step > 0 && train_due(step, config->eval.every)));
 }
 
 /* The same of a meeting of workers, which it follows too where it falls due between two. */

@@ -73,7 +73,8 @@ bool run_begins(const struct ls_running *run);
 bool run_stands(const struct ls_running *run);
 /* Local. Whether steps remain up to the run's last one. */
 bool run_steps_remain(const struct ls_running *run);
-/* Whether an evaluation follows the step: every so many, and the last one. */
+/* Whether an evaluation follows the step: every so many, and the last one. None is of the initial
+ * weights, unless no step follows. */
 bool run_evaluates(const struct ls_config *config, int64_t step);
 /* Collective. A signal ends it with LS_ESTOPPED while steps remain: the next start makes it up. */
 int run_evaluate(struct ls_running *run, struct ls_error *error);

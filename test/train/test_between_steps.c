@@ -330,6 +330,17 @@ CASE(test_a_signal_before_an_evaluation)
     expect_evaluated(&job, (double[]){1, 2, 3}, 3);
 }
 
+/* A run that goes on from the initial weights has the evaluations of one that was not stopped. */
+CASE(test_the_initial_weights_are_not_evaluated)
+{
+    struct ls_error error;
+    struct job job = best_job(state, "eval.every=1 train.save_first=true");
+    assert_ok(job_run(&job, resumed_body, &error), error); /* opens it, and closes it */
+    assert_true(ls_checkpoint_there(job.config.train.out, 0));
+    assert_ok(job_run(&job, run_body, &error), error);
+    expect_evaluated(&job, (double[]){1, 2, 3}, 3);
+}
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 /* The chain of records goes on from the last step: a record of none is no link. */
