@@ -54,7 +54,8 @@ struct ls_series {
 enum { LS_SERIES_MAX = 32 };
 /* Reads series[count], at most LS_SERIES_MAX: of the records of path that have x_key, a whole
  * number from 0, the fields y_keys. x ascends: where the file goes back, as that of a run which
- * went on from an older checkpoint does, what it says later holds. A torn last line is left out.
+ * went on from an older checkpoint does, what it says later holds. An event ("event") does not go
+ * back: it may come late. A torn last line is left out.
  * LS_EDATA names the line that is no JSON object. On failure there is nothing to release. */
 int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
                    const char *const *y_keys, int count, struct ls_error *error);

@@ -353,10 +353,13 @@ static void collect(void *user, const struct ls_record *record)
 {
     struct collector *collector = user;
     const double x = (double)ls_record_whole(record, collector->x_key, -1);
+    const bool event = ls_record_text(record, "event") != NULL;
     double y;
     for (int i = 0; i < collector->count && !collector->no_memory && x >= 0; i++) {
         struct ls_series *series = &collector->series[i];
         bool has = ls_record_number(record, collector->y_keys[i], &y);
+        if (event && !has) /* it may come late: steps went on while a checkpoint was saved */
+            continue;
         while (series->count &&
                (series->x[series->count - 1] > x || (has && series->x[series->count - 1] == x)))
             series->count--;

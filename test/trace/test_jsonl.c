@@ -197,6 +197,13 @@ CASE_WITH(test_series, scratch_setup, scratch_teardown)
     assert_true(series.x[1] == 2 && isnan(series.y[1]));
     assert_true(series.x[2] == 3 && series.y[2] == 4);
     ls_series_release(&series);
+    /* What comes late, as the save of a step behind later ones, hides none of these. */
+    static const char late[] = "{\"step\": 1, \"loss\": 3}\n{\"step\": 2, \"loss\": 2}\n"
+                               "{\"step\": 1, \"event\": \"save\", \"beside\": 1}\n";
+    scratch_write(path, late, sizeof late - 1);
+    assert_ok(ls_series_read(&series, path, "step", &key, 1, &error), error);
+    assert_int_equal(series.count, 2);
+    ls_series_release(&series);
     assert_int_equal(ls_series_read(&series, scratch_path(*state, "absent"), "a", &key, 1, &error),
                      LS_EIO);
     assert_int_equal(series.count, 0);
