@@ -176,7 +176,7 @@ struct ls_config_memory {
 };
 
 struct ls_config_train {
-    int64_t steps, extend; /* extend: after those, at the rate that the schedule ends with */
+    int64_t steps, extend;                  /* extend: after those, on the same schedule */
     char out[LS_CONFIG_TEXT_BYTES];         /* the run's directory */
     char resume[LS_CONFIG_TEXT_BYTES];      /* "never", "auto" or the path of a checkpoint */
     char resume_else[LS_CONFIG_TEXT_BYTES]; /* of auto: a checkpoint's path, or "" */

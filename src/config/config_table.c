@@ -512,8 +512,9 @@ static const struct ls_config_key table[] = {
          "parameters that do not change, and take no gradient and no optimizer memory: patterns of "
          "their names (wte.*,h.0.*,*.norm_1.weight) with commas between; empty = none"),
     COUNT("train.extend", RUN, "0", 0, train.extend,
-          "steps after train.steps, at the rate with which the schedule ends; the recipe does "
-          "not change, so a finished run can resume with them"),
+          "steps after train.steps, on the same schedule, which from optim.decay_steps on stays at "
+          "its minimum (linear, cosine, wsd); the recipe does not change, so a finished run can "
+          "resume with them"),
     PATH("train.out", RUN, "", train.out,
          "the run's directory; empty = runs/ and the name of the configuration file"),
     PATH("train.resume", RUN, "never", train.resume,
