@@ -253,7 +253,8 @@ static int requests_evaluate(struct evaluating *e, struct ls_error *error)
     struct texts t = {0};
     const char *path = e->asked->requests;
     const struct ls_text_reader reader = {.tokenizer = ls_finished_tokenizer(e->finished),
-                                          .vocabulary = ls_finished_model(e->finished)->vocab};
+                                          .vocabulary = ls_finished_model(e->finished)->vocab,
+                                          .encode = {.special = true, .around = true}};
     int status = ls_requests_read(path, LS_SCORES, &reader, &t.requests, error);
     status = agreed(e, status, error);
     if (!status) {

@@ -33,9 +33,16 @@ except ImportError:
         return lambda cls: cls
 
 
+# What lm_eval hands to every model, from options of its own.
+HARNESS = {"batch_size", "max_batch_size", "device"}
+
+
 @register_model("lockstep")
 class LockstepLM(LM):
-    def __init__(self, run, layout="", batch=16, **_ignored):
+    def __init__(self, run, layout="", batch=16, **others):
+        unknown = others.keys() - HARNESS
+        if unknown:
+            raise ValueError(f"--model_args: {', '.join(sorted(unknown))}: expected run, layout or batch")
         super().__init__()
         keys = dict(word.split("=", 1) for word in str(layout).split())
         self.model = lockstep.Model(run, keys)
@@ -97,7 +104,12 @@ class Request:
 
 
 def self_test(run):
-    model = LockstepLM(run)
+    try:
+        LockstepLM(run, add_bos_token=True, batch_size=1)
+        raise AssertionError("add_bos_token was passed over")
+    except ValueError as error:
+        assert "--model_args: add_bos_token: expected run" in str(error), error
+    model = LockstepLM(run, batch_size=1, device=None)
     text = "in the beginning"
     (pair, _), (_, greedy), = model.loglikelihood([Request("", text), Request("in the", " end")])
     (rolling,) = model.loglikelihood_rolling([Request(text)])

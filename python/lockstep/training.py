@@ -341,7 +341,8 @@ class _Opened:
         Args:
             requests: ``{"context": TEXT, "continuation": TEXT}`` scores the continuation,
                 ``{"text": TEXT}`` all of a text of any length, ``{"tokens": [...],
-                "prompt_tokens": n}`` the tokens behind the first n. TEXT may be a list of ids.
+                "prompt_tokens": n}`` the tokens behind the first n. TEXT may be a list of ids. A
+                string begins with what the tokenizer puts in front, such as bos.
             truncate: leaves out the first tokens of contexts that are too long.
         """
         session = self._session_open()

@@ -25,6 +25,7 @@ struct reading {
     struct ls_text_reader by;
     struct ls_encoder *encoder; /* NULL without a tokenizer */
     struct ls_token_list scratch;
+    int32_t first; /* what begins a text that has no context (front_first) */
     struct ls_text_requests *out;
     struct ls_error *error;
 };
@@ -64,9 +65,9 @@ static int32_t id_of(const struct reading *r, const json_t *value)
     return id >= 0 && id < r->by.vocabulary ? (int32_t)id : -1;
 }
 
-/* A tokenizer that knows more than the model gives ids that the model has no row for. */
-static int text_append(struct reading *r, struct ls_token_list *list, const char *text,
-                       size_t bytes)
+/* Into scratch. A tokenizer may give ids that the model has no row for. */
+static int text_encode(struct reading *r, const char *text, size_t bytes,
+                       const struct ls_encode_options *options)
 {
     if (!r->encoder)
         return ls_error_set(r->error, LS_ECONFIG, NO_TOKENIZER "; or give lists of token ids%s",
@@ -74,13 +75,20 @@ static int text_append(struct reading *r, struct ls_token_list *list, const char
                                                                      " in a file named .jsonl"
                                                                    : "");
     r->scratch.count = 0;
-    int status = ls_encode_with(r->encoder, text, bytes, &r->by.encode, &r->scratch, r->error);
+    int status = ls_encode_with(r->encoder, text, bytes, options, &r->scratch, r->error);
     for (int64_t i = 0; i < r->scratch.count && !status; i++)
         if (r->scratch.ids[i] >= r->by.vocabulary)
             status = ls_error_set(r->error, LS_EDATA,
                                   "the text has token %d, which is not in the model's vocabulary "
                                   "of %ld",
                                   r->scratch.ids[i], (long)r->by.vocabulary);
+    return status;
+}
+
+static int text_append(struct reading *r, struct ls_token_list *list, const char *text,
+                       size_t bytes)
+{
+    int status = text_encode(r, text, bytes, &r->by.encode);
     return status ? status : tokens_append(r, list, r->scratch.ids, r->scratch.count);
 }
 
@@ -98,15 +106,65 @@ static int ids_append(struct reading *r, struct ls_token_list *list, const json_
     return status;
 }
 
-static int end_of_document_append(struct reading *r, struct ls_token_list *list)
+/* ---- what begins a text to score ------------------------------------------------------------- */
+
+/* Nothing is put behind such a text: what counts is how it goes on. */
+struct front {
+    const int32_t *ids;
+    int count;
+};
+
+/* What the tokenizer puts in front of a text. */
+static struct front front_own(const struct reading *r)
 {
-    int32_t id = r->by.tokenizer ? ls_tokenizer_eod(r->by.tokenizer) : -1;
-    return id >= 0
-               ? tokens_append(r, list, &id, 1)
-               : ls_error_set(r->error, LS_ECONFIG,
-                              "the context is empty, and no tokenizer is known whose "
-                              "end-of-document token could stand for it: give a token id as the "
-                              "context");
+    struct front front = {0};
+    if (r->by.tokenizer && r->by.encode.around)
+        front.ids = ls_tokenizer_around(r->by.tokenizer, false, &front.count);
+    return front;
+}
+
+/* The token that stands for an empty context. A tokenizer.json by itself names no bos, but may put
+ * it in front. */
+static int32_t first_of(const struct ls_tokenizer *tokenizer)
+{
+    int count;
+    const int32_t *before = ls_tokenizer_around(tokenizer, false, &count);
+    const int32_t ids[] = {ls_tokenizer_bos(tokenizer), count ? before[0] : -1,
+                           ls_tokenizer_eos(tokenizer), ls_tokenizer_eod(tokenizer)};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (ids[i] >= 0)
+            return ids[i];
+    return -1;
+}
+
+static int front_first(struct reading *r, struct front *out)
+{
+    r->first = r->by.tokenizer ? first_of(r->by.tokenizer) : -1;
+    *out = (struct front){&r->first, 1};
+    if (r->first < 0)
+        return ls_error_set(r->error, LS_ECONFIG,
+                            "the context is empty, and no tokenizer is known whose bos_token, "
+                            "eos_token or end-of-document token could stand for it: give a token "
+                            "id as the context");
+    return r->first < r->by.vocabulary
+               ? LS_OK
+               : ls_error_set(r->error, LS_EDATA,
+                              "the context is empty, and the tokenizer's token for the beginning, "
+                              "%d, is not in the model's vocabulary of %ld: give a token id as the "
+                              "context",
+                              r->first, (long)r->by.vocabulary);
+}
+
+/* A text that is written with its beginning gets no second one. */
+static int text_score_append(struct reading *r, struct ls_token_list *list, struct front front,
+                             const char *text, size_t bytes)
+{
+    const struct ls_encode_options options = {.special = r->by.encode.special};
+    int status = text_encode(r, text, bytes, &options);
+    bool begun = front.count && r->scratch.count && r->scratch.ids[0] == front.ids[0];
+    if (!status && !begun)
+        status = tokens_append(r, list, front.ids, front.count);
+    return status ? status : tokens_append(r, list, r->scratch.ids, r->scratch.count);
 }
 
 /* ---- members of an object -------------------------------------------------------------------- */
@@ -125,12 +183,14 @@ static int value_of(struct reading *r, const json_t *record, const char *key, co
     return LS_OK;
 }
 
-static int value_append(struct reading *r, struct ls_token_list *list, const json_t *value,
-                        const char *key)
+static int value_append(struct reading *r, struct ls_token_list *list, struct front front,
+                        const json_t *value, const char *key)
 {
-    return json_is_string(value)
-               ? text_append(r, list, json_string_value(value), json_string_length(value))
-               : ids_append(r, list, value, key);
+    if (json_is_string(value))
+        return text_score_append(r, list, front, json_string_value(value),
+                                 json_string_length(value));
+    int status = tokens_append(r, list, front.ids, front.count);
+    return status ? status : ids_append(r, list, value, key);
 }
 
 static int count_of(struct reading *r, const json_t *record, const char *key, int64_t *out)
@@ -205,12 +265,13 @@ static int prompt_take(struct reading *r, struct ls_text_request *request, const
 }
 
 /* Both as text: encoded as one, of which the context's tokens are those that it has alone, as far
- * as they leave one to be scored. Before a single token stands the end of a document. */
+ * as they leave one to be scored. A single token is scored as if it had no context. */
 static int pair_encode(struct reading *r, struct ls_text_request *request, const json_t *context,
                        const json_t *continuation)
 {
     size_t a = json_string_length(context), b = json_string_length(continuation), kept = a;
     const char *before = json_string_value(context);
+    struct front front = front_own(r);
     struct ls_token_list alone = {0};
     char *whole = malloc(a + b + 1);
     if (!whole)
@@ -219,14 +280,14 @@ static int pair_encode(struct reading *r, struct ls_text_request *request, const
     memcpy(whole + a, json_string_value(continuation), b);
     while (kept > 0 && before[kept - 1] && strchr(" \t\n\r\v\f", before[kept - 1]))
         kept--;
-    int status = text_append(r, &alone, before, kept);
+    int status = kept ? text_score_append(r, &alone, front, before, kept) : LS_OK;
     if (!status && kept)
-        status = text_append(r, &request->tokens, whole, a + b);
+        status = text_score_append(r, &request->tokens, front, whole, a + b);
     if (!status && request->tokens.count < 2) {
         request->tokens.count = 0;
-        status = end_of_document_append(r, &request->tokens);
+        status = front_first(r, &front);
         if (!status)
-            status = text_append(r, &request->tokens, whole, a + b);
+            status = text_score_append(r, &request->tokens, front, whole, a + b);
     }
     request->first = ls_max(ls_min(alone.count, request->tokens.count - 1), 1);
     ls_token_list_release(&alone);
@@ -247,12 +308,17 @@ static int pair_take(struct reading *r, struct ls_text_request *request, const j
     if (json_is_string(context) && json_is_string(continuation)) {
         status = pair_encode(r, request, context, continuation);
     } else {
-        status = value_append(r, &request->tokens, context, "context");
-        if (!status && request->tokens.count == 0)
-            status = end_of_document_append(r, &request->tokens);
+        struct front front = json_is_string(context) ? front_own(r) : (struct front){0};
+        status = value_append(r, &request->tokens, front, context, "context");
+        if (!status && request->tokens.count == 0) {
+            status = front_first(r, &front);
+            if (!status)
+                status = tokens_append(r, &request->tokens, front.ids, front.count);
+        }
         request->first = request->tokens.count;
         if (!status)
-            status = value_append(r, &request->tokens, continuation, "continuation");
+            status =
+                value_append(r, &request->tokens, (struct front){0}, continuation, "continuation");
     }
     return status;
 }
@@ -260,12 +326,13 @@ static int pair_take(struct reading *r, struct ls_text_request *request, const j
 static int text_take(struct reading *r, struct ls_text_request *request, const json_t *record)
 {
     const json_t *text;
+    struct front front;
     int status = value_of(r, record, "text", &text);
     request->first = 1;
     request->whole = true;
     if (!status)
-        status = end_of_document_append(r, &request->tokens);
-    return status ? status : value_append(r, &request->tokens, text, "text");
+        status = front_first(r, &front);
+    return status ? status : value_append(r, &request->tokens, front, text, "text");
 }
 
 static int tokens_take(struct reading *r, struct ls_text_request *request, const json_t *record)
@@ -432,8 +499,6 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
         bytes -= strlen(mark);
     }
     int status = reading_open(&r);
-    if (kind == LS_SCORES)
-        r.by.encode = (struct ls_encode_options){0};
     if (r.by.chat)
         r.by.encode.around = false;
     if (!status && r.by.chat && ls_path_ends(name, ".json")) {

@@ -404,8 +404,10 @@ static int requests_read(struct rank *rank, struct ls_text_requests *out, struct
 {
     const json_t *list = NULL;
     const struct option options[] = {{"requests", .list = &list}, {0}};
-    const struct ls_text_reader reader = {
-        .tokenizer = rank_tokenizer(rank), .vocabulary = rank_model(rank)->vocab, .listed = true};
+    const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
+                                          .vocabulary = rank_model(rank)->vocab,
+                                          .encode = {.special = true, .around = true},
+                                          .listed = true};
     int status = options_read(&rank->session->order, options, error);
     if (!status && json_array_size(list) == 0)
         status = ls_error_set(error, LS_EINVAL,

@@ -2,10 +2,13 @@
 #include "../support/scratch.h"
 #include "../support/suite.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/infer.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { VOCABULARY = 257, END = 256 };
@@ -191,7 +194,7 @@ CASE(test_ids_need_no_tokenizer)
                          LS_ECONFIG);
 }
 
-/* As transformers encodes a prompt; texts to score stay as lm-evaluation-harness asks. */
+/* As transformers encodes a prompt. */
 CASE(test_special_tokens)
 {
     static const char text[] = "{\"prompt\": \"a<|end_of_text|>\", \"text\": \"a<|end_of_text|>\"}";
@@ -204,7 +207,7 @@ CASE(test_special_tokens)
         {{.special = true}, LS_PROMPTS, 0, 1},
         {{.around = true}, LS_PROMPTS, 1, 0},
         {{0}, LS_PROMPTS, 0, 0},
-        {{.special = true, .around = true}, LS_SCORES, 0, 1}, /* the one in front */
+        {{.special = true, .around = true}, LS_SCORES, 1, 1},
     };
     struct ls_error error = {0};
     struct ls_tokenizer *llama3;
@@ -227,6 +230,94 @@ CASE(test_special_tokens)
         assert_int_equal(ends, cases[i].ends);
         ls_requests_release(&out);
     }
+    ls_tokenizer_free(llama3);
+}
+
+/* "^" for what begins a text, "$" for what ends one, "|" before the first that is scored. */
+static void request_show(const struct ls_text_request *request, const struct ls_tokenizer *by,
+                         char shown[200])
+{
+    struct ls_error error = {0};
+    size_t at = 0;
+    for (int64_t i = 0; i < request->tokens.count; i++) {
+        const int32_t *id = &request->tokens.ids[i];
+        const char *mark = *id == ls_tokenizer_bos(by)   ? "^"
+                           : *id == ls_tokenizer_eos(by) ? "$"
+                                                         : NULL;
+        struct ls_text text = {0};
+        assert_ok(ls_decode(by, id, 1, &text, &error), error);
+        at += (size_t)snprintf(shown + at, 200 - at, "%s%.*s", i == request->first ? "|" : "",
+                               mark ? 1 : (int)text.count, mark ? mark : text.bytes);
+        assert_in_range(at, 0, 199);
+        ls_text_release(&text);
+    }
+}
+
+/* As lm-evaluation-harness has it: what the tokenizer puts in front counts, special tokens are
+ * tokens, and bos stands for an empty context. Nothing is behind, even if the tokenizer puts it
+ * there. */
+CASE(test_texts_to_score_begin_with_bos)
+{
+    static const struct ls_encode_options both = {.special = true, .around = true},
+                                          special = {.special = true}, around = {.around = true};
+    static const struct {
+        const char *line, *shown;
+        struct ls_encode_options encode;
+    } cases[] = {
+        {"{\"context\": \"a\", \"continuation\": \" b\"}", "^a| b", both},
+        {"{\"context\": \"a\", \"continuation\": \" b\"}", "a| b", special},
+        {"{\"context\": \"a\", \"continuation\": [65]}", "^a|b", both},
+        {"{\"context\": [64], \"continuation\": \"b\"}", "a|b", both},
+        {"{\"context\": \"<|begin_of_text|>a\", \"continuation\": \" b\"}", "^a| b", both},
+        {"{\"context\": \"a<|end_of_text|>\", \"continuation\": \"b\"}", "^a$|b", both},
+        {"{\"context\": \"a<|end_of_text|>\", \"continuation\": \" b\"}", "^a<|end_of_text|>| b",
+         around},
+        {"{\"context\": \"\", \"continuation\": \"a\"}", "^|a", both},
+        {"{\"context\": \"\", \"continuation\": \"a\"}", "^|a", special},
+        {"{\"context\": \"\", \"continuation\": \"<|begin_of_text|>a\"}", "^|a", both},
+        {"{\"context\": \"\", \"continuation\": [64]}", "^|a", both},
+        {"{\"context\": [], \"continuation\": [64]}", "^|a", both},
+        {"{\"context\": \" \", \"continuation\": \"a\"}", "^| a", both},
+        {"{\"text\": \"a b\"}", "^|a b", both},
+        {"{\"text\": \"<|begin_of_text|>a b\"}", "^|a b", both},
+        {"{\"text\": \"a b\"}", "^|a b", special},
+        {"{\"text\": [64]}", "^|a", both},
+        {"{\"tokens\": [64, 65]}", "a|b", both},
+    };
+    static const char settings[] =
+        "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": \"<|end_of_text|>\", "
+        "\"add_bos_token\": true, \"add_eos_token\": true}";
+    struct ls_error error = {0};
+    struct ls_tokenizer *llama3;
+    char shown[200], *vocabulary;
+    size_t bytes;
+    assert_ok(ls_file_read("test/data/golden/families/llama3.json", 1 << 24, LS_EDATA, &vocabulary,
+                           &bytes, &error),
+              error);
+    assert_int_equal(mkdir(scratch_path(*state, "llama3"), 0777), 0);
+    scratch_write(scratch_path(*state, "llama3/tokenizer.json"), vocabulary, bytes);
+    scratch_write(scratch_path(*state, "llama3/tokenizer_config.json"), settings, strlen(settings));
+    free(vocabulary);
+    assert_ok(ls_tokenizer_new(scratch_path(*state, "llama3"), &llama3, &error), error);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ls_text_reader by = {
+            .tokenizer = llama3, .vocabulary = 10000, .encode = cases[i].encode};
+        struct ls_text_requests out;
+        const char *line = cases[i].line;
+        assert_ok(ls_requests_parse("s.jsonl", line, strlen(line), LS_SCORES, &by, &out, &error),
+                  error);
+        request_show(out.list, llama3, shown);
+        if (strcmp(shown, cases[i].shown))
+            fail_msg("%s: %s, expected %s", line, shown, cases[i].shown);
+        ls_requests_release(&out);
+    }
+    const struct ls_text_reader small = {.tokenizer = llama3, .vocabulary = 300};
+    struct ls_text_requests out;
+    static const char empty[] = "{\"context\": \"\", \"continuation\": \"a\"}";
+    assert_int_equal(
+        ls_requests_parse("s.jsonl", empty, strlen(empty), LS_SCORES, &small, &out, &error),
+        LS_EDATA);
+    assert_non_null(strstr(error.text, "s.jsonl:1: the context is empty, and the tokenizer's"));
     ls_tokenizer_free(llama3);
 }
 

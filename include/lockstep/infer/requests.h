@@ -21,8 +21,11 @@
  * over. Blank lines count as lines and hold nothing.
  *
  * Context and continuation are encoded as one text, with white space at the context's end moved to
- * the continuation, so that no token ends within it. Before an empty context, and before a text,
- * stands the token that ends a document. That is what lm-evaluation-harness asks of a model. */
+ * the continuation, so that no token ends within it. In front is what the tokenizer puts there,
+ * such as bos. In place of an empty context, and before a text, stands the tokenizer's bos, or else
+ * its eos, or else the token that ends a document. A string that begins with such a token itself
+ * gets no second one. That is what lm-evaluation-harness asks of a model, but for one thing: before
+ * a text it has bos twice if the tokenizer puts bos in front, and scores the second one. */
 #ifndef LOCKSTEP_INFER_REQUESTS_H
 #define LOCKSTEP_INFER_REQUESTS_H
 
@@ -58,8 +61,8 @@ enum ls_request_kind { LS_PROMPTS, LS_SCORES };
 struct ls_text_reader {
     const struct ls_tokenizer *tokenizer; /* NULL: only ids are taken, LS_ECONFIG for text */
     int64_t vocabulary;                   /* ids must be below */
-    /* Of prompts and of ls_token_text_read; texts to score are encoded with {0}. transformers'
-     * is {.special = true, .around = true}. */
+    /* transformers' is {.special = true, .around = true}. Nothing is put behind the texts of
+     * LS_SCORES, and .around = false leaves an empty context's token in place. */
     struct ls_encode_options encode;
     /* Prompts are conversations. The template writes the special tokens itself, as transformers
      * has it: encode.around has no effect. NULL: they are texts. */
