@@ -10,7 +10,7 @@
 
 /* What was asked, and on the process of rank 0 what came out. */
 struct evaluated {
-    struct ls_encode_options encode; /* of --text */
+    struct ls_encode_options encode; /* of --text and --requests */
     int64_t samples;
     const char *text, *ids, *requests, *choices, *logprobs, *output;
     bool truncate;
@@ -254,7 +254,7 @@ static int requests_evaluate(struct evaluating *e, struct ls_error *error)
     const char *path = e->asked->requests;
     const struct ls_text_reader reader = {.tokenizer = ls_finished_tokenizer(e->finished),
                                           .vocabulary = ls_finished_model(e->finished)->vocab,
-                                          .encode = {.special = true, .around = true}};
+                                          .encode = e->asked->encode};
     int status = ls_requests_read(path, LS_SCORES, &reader, &t.requests, error);
     status = agreed(e, status, error);
     if (!status) {
@@ -345,6 +345,9 @@ static int asked_check(const struct finished_job *job, const struct evaluated *a
     const char *const given[] = {asked->text ? "--text" : NULL, asked->ids ? "--ids" : NULL,
                                  asked->requests ? "--requests" : NULL,
                                  asked->choices ? "--choices" : NULL};
+    const char *encoding = cmd_args_given(job->args, "--no-special-tokens") ? "--no-special-tokens"
+                           : cmd_args_value(job->args, "--special-tokens")  ? "--special-tokens"
+                                                                            : NULL;
     const char *one = NULL;
     for (int i = 0; i < 4; i++) {
         if (one && given[i])
@@ -360,6 +363,9 @@ static int asked_check(const struct finished_job *job, const struct evaluated *a
     if ((asked->output || asked->truncate) && !asked->requests)
         return ls_error_set(error, LS_ECONFIG, "%s goes with --requests FILE alone",
                             asked->output ? "--output" : "--truncate");
+    if (encoding && !asked->text && !asked->requests)
+        return ls_error_set(error, LS_ECONFIG, "%s goes with --text FILE and --requests FILE",
+                            encoding);
     if (asked->logprobs && asked->choices)
         return ls_error_set(error, LS_ECONFIG, "--choices has no --logprobs");
     return LS_OK;

@@ -145,6 +145,16 @@ CASE(test_special_tokens)
            0, "\"prompt_tokens\":16,");
     expect("$L eval llama --text end.txt --no-special-tokens", 0, "  2 tokens  ");
     expect("$L eval llama --text end.txt --special-tokens text", 0, "  16 tokens  ");
+    expect(
+        "printf '{\"context\": \"in\", \"continuation\": \" the<|end_of_text|>\"}' > end.jsonl && "
+        "$L eval llama --requests end.jsonl --logprobs x && wc -l < x",
+        0, "\"tokens\":2}\n4\n");
+    expect("$L eval llama --requests end.jsonl --logprobs x --no-special-tokens && wc -l < x", 0,
+           "\"tokens\":2}\n3\n");
+    expect("$L eval llama --requests end.jsonl --special-tokens text", 0, "\"tokens\":15}");
+    expect("$L eval llama --ids x --special-tokens text", 2,
+           "--special-tokens goes with --text FILE and --requests FILE");
+    expect("$L eval llama --no-special-tokens", 2, "--no-special-tokens goes with --text FILE");
 }
 
 /* Ids go in and come out: nothing else needs a tokenizer. */
