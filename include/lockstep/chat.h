@@ -87,6 +87,10 @@ int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *er
 int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t bytes,
                    bool generation_prompt, struct ls_chat_text *text, struct ls_error *error);
 
+/* Bytes of UTF-8 text without the white space at its end, as Python's rstrip and templates have it.
+ */
+size_t ls_text_rstrip(const char *text, size_t bytes);
+
 /* The members of a conversation whose values its texts may have; NULL behind them. */
 extern const char *const ls_chat_members[];
 

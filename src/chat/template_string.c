@@ -75,6 +75,11 @@ struct chat_string chat_strip(struct chat_string text, const struct chat_string 
     return text;
 }
 
+size_t ls_text_rstrip(const char *text, size_t bytes)
+{
+    return chat_strip((struct chat_string){text, bytes}, NULL, CHAT_RIGHT).count;
+}
+
 size_t chat_find(struct chat_string text, struct chat_string part, size_t from)
 {
     if (from > text.count || part.count > text.count - from)

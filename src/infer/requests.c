@@ -269,8 +269,9 @@ static int prompt_take(struct reading *r, struct ls_text_request *request, const
 static int pair_encode(struct reading *r, struct ls_text_request *request, const json_t *context,
                        const json_t *continuation)
 {
-    size_t a = json_string_length(context), b = json_string_length(continuation), kept = a;
+    size_t a = json_string_length(context), b = json_string_length(continuation);
     const char *before = json_string_value(context);
+    size_t kept = ls_text_rstrip(before, a);
     struct front front = front_own(r);
     struct ls_token_list alone = {0};
     char *whole = malloc(a + b + 1);
@@ -278,8 +279,6 @@ static int pair_encode(struct reading *r, struct ls_text_request *request, const
         return ls_no_memory(r->error, "for a text of %zu bytes", a + b);
     memcpy(whole, before, a);
     memcpy(whole + a, json_string_value(continuation), b);
-    while (kept > 0 && before[kept - 1] && strchr(" \t\n\r\v\f", before[kept - 1]))
-        kept--;
     int status = kept ? text_score_append(r, &alone, front, before, kept) : LS_OK;
     if (!status && kept)
         status = text_score_append(r, &request->tokens, front, whole, a + b);

@@ -125,6 +125,29 @@ CASE(test_texts_to_score)
     ls_requests_release(&out);
 }
 
+/* Of a context's end, in any language: what Python's rstrip takes. */
+CASE(test_white_space_at_a_context_s_end)
+{
+    static const struct {
+        const char *context;
+        int64_t first;
+    } cases[] = {
+        {"ab\u00a0", 2},         {"ab\u3000", 2},  {"ab \u2003\u2028", 2},
+        {"ab\\u001c\\u001f", 2}, {"ab\\u0085", 2}, {"ab\u200b", 5},
+        {"ab\\u0000", 3},        {"a\u3000b", 5},  {"\u3000\u00e9", 5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "{\"context\": \"%s\", \"continuation\": \"c\"}",
+                 cases[i].context);
+        struct ls_text_requests out = read_good("s.jsonl", line, LS_SCORES);
+        if (out.list[0].first != cases[i].first)
+            fail_msg("%s: %lld tokens of context, expected %lld", line,
+                     (long long)out.list[0].first, (long long)cases[i].first);
+        ls_requests_release(&out);
+    }
+}
+
 CASE(test_bad_lines_are_named)
 {
     static const struct {
