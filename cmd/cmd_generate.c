@@ -21,7 +21,8 @@ struct asked {
     int64_t tokens, samples, batch, cache_tokens, seed;
     struct ls_sampling sampling;
     bool temperature_given, top_k_given, top_p_given, tokens_given;
-    const char *folder; /* a model's own, of other programs; NULL: a run */
+    const char *path;
+    bool foreign; /* path is a model's folder, of other programs; otherwise a run */
 };
 
 /* One rank's view of it; what is written is rank 0's. */
@@ -129,17 +130,30 @@ static int on_answer(void *user, int64_t prompt, int64_t sample, const struct ls
 
 /* ---- what to do ------------------------------------------------------------------------------ */
 
-/* What the model's folder says, unless the command line does. */
-static int defaults_take(struct generating *g, bool first, struct ls_error *error)
+/* Those that the model's files name, or what ends a document or a turn. A run may have learned to
+ * end texts otherwise than the model that it began from. */
+static void ends_take(struct generating *g, struct ls_generation_defaults *there)
+{
+    const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
+    bool own = g->asked->foreign && there->end_count > 0;
+    if (tokenizer && !own)
+        ls_generation_ends_add(there, ls_tokenizer_eod(tokenizer));
+    if (tokenizer && !own && g->asked->chat)
+        ls_generation_ends_add(there, ls_tokenizer_eos(tokenizer));
+    memcpy(g->ends, there->ends, sizeof there->ends);
+    g->end_count = there->end_count;
+}
+
+/* Collective: what the model's files say, unless the command line does. */
+static int defaults_take(struct generating *g, struct ls_comm *world, struct ls_error *error)
 {
     const struct asked *asked = g->asked;
+    const bool first = ls_comm_rank(world) == 0;
     struct ls_generation_defaults there;
     g->sampling = asked->sampling;
     g->tokens = asked->tokens;
-    if (!asked->folder)
-        return LS_OK;
-    int status = ls_generation_defaults_read(asked->folder, ls_finished_model(g->finished)->vocab,
-                                             &there, error);
+    int status = ls_generation_defaults_share(asked->path, ls_finished_model(g->finished)->vocab,
+                                              world, &there, error);
     if (status)
         return status;
     if (there.sampled && !asked->temperature_given)
@@ -169,25 +183,16 @@ static int defaults_take(struct generating *g, bool first, struct ls_error *erro
         fprintf(stderr,
                 "lockstep generate: generation_config.json: %s: not supported, and not applied\n",
                 there.unsupported);
-    if (!asked->ends) {
-        memcpy(g->ends, there.ends, sizeof there.ends);
-        g->end_count = there.end_count;
-    }
+    if (!asked->ends)
+        ends_take(g, &there);
     return LS_OK;
 }
 
-/* "5,17", "none"; otherwise those of the folder, or the token that ends a document. */
+/* "5,17", "none". */
 static int ends_read(struct generating *g, struct ls_error *error)
 {
     const char *text = g->asked->ends;
     int64_t vocabulary = ls_finished_model(g->finished)->vocab;
-    const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
-    if (!text && tokenizer && !g->end_count) {
-        int32_t eod = ls_tokenizer_eod(tokenizer), eos = ls_tokenizer_eos(tokenizer);
-        g->ends[g->end_count++] = eod;
-        if (g->chat && eos >= 0 && eos != eod) /* what ends a turn */
-            g->ends[g->end_count++] = eos;
-    }
     for (const char *at = text; text && strcmp(text, "none") && *at;) {
         char *end;
         long id = strtol(at, &end, 10);
@@ -402,8 +407,9 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
     struct generating g = {.asked = job->user, .finished = finished};
     bool first = ls_comm_rank(world) == 0;
     int status = first ? cmd_lines_open(&g.lines, g.asked->output, error) : LS_OK;
+    status = ls_comm_agree(world, status, error);
     if (!status)
-        status = defaults_take(&g, first, error);
+        status = defaults_take(&g, world, error);
     if (!status && g.asked->chat)
         status = conversation_template(ls_finished_tokenizer(finished), g.asked->chat_template,
                                        g.asked->template_date, &g.chat, error);
@@ -524,7 +530,9 @@ int cmd_generate(const struct cmd_args *args, struct ls_error *error)
     int status = asked_read(args, &asked, error);
     if (!status)
         status = finished_words(&job, error);
-    if (!status && ls_model_is_foreign(args->word[0]))
-        asked.folder = args->word[0];
+    if (!status) {
+        asked.path = args->word[0];
+        asked.foreign = ls_model_is_foreign(asked.path);
+    }
     return status ? status : finished_run(&job, error);
 }

@@ -3,6 +3,8 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
+#include <lockstep/ckpt.h>
+#include <lockstep/interop.h>
 
 #include <jansson.h>
 #include <limits.h>
@@ -163,4 +165,34 @@ int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
     json_decref(generation.object);
     json_decref(model.object);
     return status;
+}
+
+static int model_read(const char *path, int64_t vocabulary, struct ls_generation_defaults *out,
+                      struct ls_error *error)
+{
+    char run[PATH_MAX], folder[PATH_MAX];
+    if (ls_model_is_foreign(path))
+        return ls_generation_defaults_read(path, vocabulary, out, error);
+    int status = ls_checkpoint_run(path, run, error);
+    if (!status)
+        status = ls_path_join(folder, run, "hf", error);
+    return status ? status : ls_generation_defaults_read(folder, vocabulary, out, error);
+}
+
+int ls_generation_defaults_share(const char *path, int64_t vocabulary, struct ls_comm *world,
+                                 struct ls_generation_defaults *out, struct ls_error *error)
+{
+    *out = (struct ls_generation_defaults){0};
+    int status = ls_comm_rank(world) == 0 ? model_read(path, vocabulary, out, error) : LS_OK;
+    status = ls_comm_agree(world, status, error);
+    return status ? status : ls_broadcast(world, out, sizeof *out, LS_U8, 0, error);
+}
+
+void ls_generation_ends_add(struct ls_generation_defaults *defaults, int32_t id)
+{
+    bool known = id < 0 || defaults->end_count == LS_ENDS_MAX;
+    for (int i = 0; i < defaults->end_count; i++)
+        known |= defaults->ends[i] == id;
+    if (!known)
+        defaults->ends[defaults->end_count++] = id;
 }

@@ -3,7 +3,6 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
-#include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
 #include <float.h>
@@ -225,45 +224,26 @@ static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *er
     return status;
 }
 
-/* Of another program's model, or of the one that a run began from. */
-static int defaults_read(struct rank *rank, bool foreign, struct ls_generation_defaults *out,
-                         struct ls_error *error)
-{
-    const char *path = rank->run ? ls_run_folder(rank->run) : rank->session->path;
-    char run[PATH_MAX], folder[PATH_MAX];
-    int status = foreign ? LS_OK : ls_checkpoint_run(path, run, error);
-    if (!status && !foreign)
-        status = ls_path_join(folder, run, "hf", error);
-    return status ? status
-                  : ls_generation_defaults_read(foreign ? path : folder, rank_model(rank)->vocab,
-                                                out, error);
-}
-
-/* Collective: a run's folder may be on the host of rank 0 alone. If none were given, those that the
- * model's files name, and of a run also the token that ends a document of its data. */
+/* Collective. If none were given, those that the model's files name, and of a run also the token
+ * that ends a document of its data. */
 static int ends_default(struct rank *rank, struct asked *asked, struct ls_error *error)
 {
     const struct ls_session *s = rank->session;
+    const char *path = rank->run ? ls_run_folder(rank->run) : s->path;
     const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
-    const int32_t eod = tokenizer ? ls_tokenizer_eod(tokenizer) : -1;
-    const bool foreign = s->model && ls_model_is_foreign(s->path);
-    struct ls_generation_defaults there = {0};
-    const bool reads = rank->first && !asked->ends_given;
-    int status = reads ? defaults_read(rank, foreign, &there, error) : LS_OK;
-    status = ls_comm_agree(rank->world, status, error);
-    if (!status)
-        status = ls_broadcast(rank->world, &there, sizeof there, LS_U8, 0, error);
+    struct ls_generation_defaults there;
     if (asked->ends_given)
+        return LS_OK;
+    int status =
+        ls_generation_defaults_share(path, rank_model(rank)->vocab, rank->world, &there, error);
+    if (status)
         return status;
-    int *count = &asked->generation.end_count;
-    bool known = eod < 0 || (foreign && there.end_count > 0);
-    for (*count = 0; *count < there.end_count; ++*count) {
-        asked->ends[*count] = there.ends[*count];
-        known |= there.ends[*count] == eod;
-    }
-    if (!known && *count < LS_ENDS_MAX)
-        asked->ends[(*count)++] = eod;
-    return status;
+    bool own = s->model && ls_model_is_foreign(s->path) && there.end_count > 0;
+    if (tokenizer && !own)
+        ls_generation_ends_add(&there, ls_tokenizer_eod(tokenizer));
+    memcpy(asked->ends, there.ends, sizeof there.ends);
+    asked->generation.end_count = there.end_count;
+    return LS_OK;
 }
 
 static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *error)

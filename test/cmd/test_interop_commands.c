@@ -117,4 +117,24 @@ CASE(test_no_tokenizer)
     expect("$L generate out --prompt x data.tokenizer=$G", 2, "tokens, and the model 257");
 }
 
+/* A run keeps what the folder that it began from says, and has its own end of a document. */
+CASE(test_a_run_draws_and_ends_as_its_folder)
+{
+    expect("printf '{\"do_sample\": false, \"max_new_tokens\": 30, \"eos_token_id\": [32]}' > "
+           "out/generation_config.json && $L import out --out began data.tokenizer=byte && "
+           "$L generate out --prompt 'in' data.tokenizer=byte > a && "
+           "$L generate began --prompt 'in' > b && cmp a b",
+           0, "temperature 0, top-k 0, top-p 1: generation_config.json");
+    assert_non_null(strstr(output, "at most 30 tokens: generation_config.json"));
+    expect("printf 'in' > said.txt && $L generate began --prompts said.txt parallel.dp=2", 0,
+           "\"finish\":\"end\"");
+    expect("$L generate began/checkpoints/step-00000000 --prompts said.txt", 0,
+           "\"finish\":\"end\"");
+    expect("$L generate began --prompts said.txt --eos none", 0, "\"finish\":\"length\"");
+    expect("echo '{\"top_k\": 0.5}' > began/hf/generation_config.json; "
+           "$L generate began --prompt x parallel.tp=2",
+           2, "began/hf/generation_config.json: top_k: expected");
+    expect("rm out/generation_config.json", 0, "");
+}
+
 SUITE_MAIN(corpus_setup, scratch_teardown)

@@ -5,6 +5,7 @@
 #define LOCKSTEP_INFER_DEFAULTS_H
 
 #include <lockstep/base.h>
+#include <lockstep/comm.h>
 #include <lockstep/nn.h>
 
 LS_C_BEGIN
@@ -25,6 +26,13 @@ struct ls_generation_defaults {
  * and what was expected. Ids of vocabulary and above are left out. */
 int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
                                 struct ls_generation_defaults *out, struct ls_error *error);
+/* Collective: rank 0 reads them, because a run's folder may be on its host alone. Of the model of
+ * path: another program's folder, or a run, which keeps the files of the model that it began from
+ * (RUN/hf). */
+int ls_generation_defaults_share(const char *path, int64_t vocabulary, struct ls_comm *world,
+                                 struct ls_generation_defaults *out, struct ls_error *error);
+/* Local. One more token ends texts, unless it is -1 or does already. */
+void ls_generation_ends_add(struct ls_generation_defaults *defaults, int32_t id);
 
 LS_C_END
 #endif
