@@ -285,27 +285,27 @@ CASE(test_texts_to_score_begin_with_bos)
                                           special = {.special = true}, around = {.around = true};
     static const struct {
         const char *line, *shown;
-        struct ls_encode_options encode;
+        const struct ls_encode_options *encode;
     } cases[] = {
-        {"{\"context\": \"a\", \"continuation\": \" b\"}", "^a| b", both},
-        {"{\"context\": \"a\", \"continuation\": \" b\"}", "a| b", special},
-        {"{\"context\": \"a\", \"continuation\": [65]}", "^a|b", both},
-        {"{\"context\": [64], \"continuation\": \"b\"}", "a|b", both},
-        {"{\"context\": \"<|begin_of_text|>a\", \"continuation\": \" b\"}", "^a| b", both},
-        {"{\"context\": \"a<|end_of_text|>\", \"continuation\": \"b\"}", "^a$|b", both},
+        {"{\"context\": \"a\", \"continuation\": \" b\"}", "^a| b", &both},
+        {"{\"context\": \"a\", \"continuation\": \" b\"}", "a| b", &special},
+        {"{\"context\": \"a\", \"continuation\": [65]}", "^a|b", &both},
+        {"{\"context\": [64], \"continuation\": \"b\"}", "a|b", &both},
+        {"{\"context\": \"<|begin_of_text|>a\", \"continuation\": \" b\"}", "^a| b", &both},
+        {"{\"context\": \"a<|end_of_text|>\", \"continuation\": \"b\"}", "^a$|b", &both},
         {"{\"context\": \"a<|end_of_text|>\", \"continuation\": \" b\"}", "^a<|end_of_text|>| b",
-         around},
-        {"{\"context\": \"\", \"continuation\": \"a\"}", "^|a", both},
-        {"{\"context\": \"\", \"continuation\": \"a\"}", "^|a", special},
-        {"{\"context\": \"\", \"continuation\": \"<|begin_of_text|>a\"}", "^|a", both},
-        {"{\"context\": \"\", \"continuation\": [64]}", "^|a", both},
-        {"{\"context\": [], \"continuation\": [64]}", "^|a", both},
-        {"{\"context\": \" \", \"continuation\": \"a\"}", "^| a", both},
-        {"{\"text\": \"a b\"}", "^|a b", both},
-        {"{\"text\": \"<|begin_of_text|>a b\"}", "^|a b", both},
-        {"{\"text\": \"a b\"}", "^|a b", special},
-        {"{\"text\": [64]}", "^|a", both},
-        {"{\"tokens\": [64, 65]}", "a|b", both},
+         &around},
+        {"{\"context\": \"\", \"continuation\": \"a\"}", "^|a", &both},
+        {"{\"context\": \"\", \"continuation\": \"a\"}", "^|a", &special},
+        {"{\"context\": \"\", \"continuation\": \"<|begin_of_text|>a\"}", "^|a", &both},
+        {"{\"context\": \"\", \"continuation\": [64]}", "^|a", &both},
+        {"{\"context\": [], \"continuation\": [64]}", "^|a", &both},
+        {"{\"context\": \" \", \"continuation\": \"a\"}", "^| a", &both},
+        {"{\"text\": \"a b\"}", "^|a b", &both},
+        {"{\"text\": \"<|begin_of_text|>a b\"}", "^|a b", &both},
+        {"{\"text\": \"a b\"}", "^|a b", &special},
+        {"{\"text\": [64]}", "^|a", &both},
+        {"{\"tokens\": [64, 65]}", "a|b", &both},
     };
     static const char settings[] =
         "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": \"<|end_of_text|>\", "
@@ -324,7 +324,7 @@ CASE(test_texts_to_score_begin_with_bos)
     assert_ok(ls_tokenizer_new(scratch_path(*state, "llama3"), &llama3, &error), error);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ls_text_reader by = {
-            .tokenizer = llama3, .vocabulary = 10000, .encode = cases[i].encode};
+            .tokenizer = llama3, .vocabulary = 10000, .encode = *cases[i].encode};
         struct ls_text_requests out;
         const char *line = cases[i].line;
         assert_ok(ls_requests_parse("s.jsonl", line, strlen(line), LS_SCORES, &by, &out, &error),
