@@ -102,6 +102,8 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_trainer *trainer;
     silence(bench, world);
     int status = ls_trainer_new(&bench->config, world, NULL, &trainer, error);
+    if (!status)
+        ls_trainer_record_nothing(trainer);
     for (int i = 0; i < bench->steps + WARM_UP && !status; i++) {
         struct ls_step_report report;
         status = ls_trainer_step(trainer, &report, error);

@@ -111,6 +111,7 @@ static int bench_body(struct ls_comm *world, void *user, struct ls_error *error)
     int status = ls_trainer_new(bench->config, world, NULL, &trainer, error);
     if (status)
         return status;
+    ls_trainer_record_nothing(trainer);
     bool writer = ls_comm_rank(world) == 0;
     status = ls_trainer_measure_peak(trainer, error);
     for (int64_t i = 0; i < steps && !status; i++) {

@@ -119,6 +119,12 @@ struct ls_step_report {
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
+/* Local, on every rank, before the first step of a trainer that is no run, such as a proof or a
+ * bench: train.out may be the folder of one. Without this, steps with async.mode record who took
+ * part, or in which order gradients arrived, in train.out, and take up requests for other workers
+ * that are there. With it they leave train.out as it is: all workers take part, or those that
+ * async.follow has. */
+void ls_trainer_record_nothing(struct ls_trainer *trainer);
 
 /* Collective. Measures the rate of one large product on all threads of the run at once, a fraction
  * of a second, for peak_share. */

@@ -11,6 +11,7 @@ int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t
     int status = ls_trainer_new(config, world, NULL, &t, error);
     if (status)
         return status;
+    ls_trainer_record_nothing(t);
     for (int64_t i = 0; i < steps && !status; i++) {
         struct ls_step_report report;
         status = ls_trainer_step(t, &report, error);

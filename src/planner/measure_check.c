@@ -71,6 +71,8 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status)
         status = ls_trainer_new(run->config, self, NULL, &trainer, error);
     if (!status)
+        ls_trainer_record_nothing(trainer);
+    if (!status)
         status = ls_replay_new(&run->list->options, &run->list->commands, &replay, error);
     status = ls_comm_agree(comm, status, error);
     if (!status)

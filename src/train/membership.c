@@ -221,12 +221,12 @@ static int change_make(struct ls_trainer *t, struct now *now, struct ls_error *e
     struct workers *w = t->workers;
     struct members *m = w->membership;
     char text[8 * WORKERS_MAX];
-    bool asked = false;
-    int status = m->opened ? LS_OK : file_read(m, t, error);
+    bool asked = false, alone = w->unrecorded && !members_follows(t);
+    int status = m->opened || alone ? LS_OK : file_read(m, t, error);
     m->opened = true;
     now->change.outer_step = w->begin / w->interval + 1;
     now_find(m, now);
-    if (status || members_follows(t) || w->rescue.found)
+    if (status || members_follows(t) || w->unrecorded || w->rescue.found)
         return status;
     struct change *change = &now->change;
     status = wanted_take(t, change, &asked, error);

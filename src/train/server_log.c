@@ -135,7 +135,7 @@ int server_log_open(struct ls_trainer *t, int64_t event, const char *run,
     struct workers *w = t->workers;
     struct logs logs;
     bool serves = w->all > w->groups, follows = *t->config.async.follow != '\0';
-    bool writes = w->group == w->owner && ls_comm_rank(t->world) == 0 && !follows;
+    bool writes = w->group == w->owner && ls_comm_rank(t->world) == 0 && !follows && !w->unrecorded;
     *before = NULL;
     if (t->config.async.order != LS_CONFIG_BY_CLOCK)
         return LS_OK;

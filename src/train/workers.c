@@ -133,6 +133,12 @@ int workers_params(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
+void ls_trainer_record_nothing(struct ls_trainer *t)
+{
+    if (t->workers)
+        t->workers->unrecorded = true;
+}
+
 void workers_stop(struct ls_trainer *t)
 {
     if (!t->workers)

@@ -98,6 +98,7 @@ struct workers {
     struct ls_digest hashes[WORKERS_MAX], hash; /* [each], and of all, after hashed_step */
     int64_t hashed_step;                        /* -1: none */
     int64_t sound;                              /* ls_state_load said so of a unit */
+    bool unrecorded;                            /* ls_trainer_record_nothing */
     bool kept; /* workers' folders have what runs' folders keep of their inputs */
     struct ls_saving *storing[WORKERS_MAX + 1]; /* [count + 1] of each unit: on its way to the
                                                  * run's folder, or NULL */

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char *folder; /* every command runs there */
@@ -96,6 +97,41 @@ CASE(test_verify_refuses)
     expect("verify run.yaml --layouts none", 2, "--layouts = none");
     expect("verify run.yaml data.train=nowhere", ls_exit_code(LS_EIO), "nowhere");
     expect("verify", 2, "model.preset");
+}
+
+/* Its records of workers, and a request for others that it has not taken up: with the run's own
+ * configuration, proofs and benches train all workers, and leave both. */
+CASE(test_the_folder_of_a_run_stays)
+{
+#define WORKERS                                                                                    \
+    "run.yaml train.out=workers train.steps=2 async.mode=diloco async.workers=2 "                  \
+    "async.sync_every=1 "
+    static const char *const commands[] = {
+        "verify " WORKERS "--layouts 1 --steps 1 --ranks 2",
+        "bench step " WORKERS,
+        "bench plan --steps 1 --cluster '%s' " WORKERS,
+    };
+    const char *const members = scratch_path(folder, "workers/members");
+    const char *const wanted = scratch_path(folder, "workers/members.wanted");
+    char cluster[PATH_MAX], line[2 * PATH_MAX];
+    assert_non_null(realpath("clusters/cpu-2core.yaml", cluster));
+    assert_int_equal(mkdir(scratch_path(folder, "workers"), 0777), 0);
+    scratch_write(wanted, "0\n", 2);
+    expect("train " WORKERS, 0, "");
+    char *recorded = scratch_read(members, NULL);
+    assert_non_null(strstr(recorded, "\"workers\": \"0\""));
+    scratch_write(wanted, "1\n", 2);
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, commands[i], cluster);
+        expect(line, 0, "");
+        char *now = scratch_read(members, NULL), *asked = scratch_read(wanted, NULL);
+        assert_string_equal(now, recorded);
+        assert_string_equal(asked, "1\n");
+        free(now);
+        free(asked);
+    }
+    free(recorded);
+#undef WORKERS
 }
 
 /* A number draws the same layout each time; another number or seed another one; all are

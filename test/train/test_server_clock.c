@@ -202,6 +202,21 @@ CASE(test_a_log_replays_in_every_layout)
     }
 }
 
+/* A proof or a bench in the folder of a run is no part of it. */
+CASE(test_a_log_stays_beside_a_bench)
+{
+    struct workers_run run = recorded("stays", "", 3);
+    char *before = scratch_read(log_of("stays"), NULL);
+    struct workers_run bench = clock_run("stays", SERVED, -1, 0);
+    bench.made = ls_trainer_record_nothing;
+    workers_run_well(&bench);
+    char *after = scratch_read(log_of("stays"), NULL);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+    expect_log("stays", &run);
+}
+
 /* ---- going on -------------------------------------------------------------------------------- */
 
 static struct workers_run part(const char *name, const char *layout, int late, int to, bool resume,
