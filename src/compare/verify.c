@@ -180,6 +180,11 @@ static int config_check(struct ls_config *config, struct ls_error *error)
         status = ls_config_reject(config, LS_ECONFIG, "numerics.mode", error,
                                   "in this mode the bits depend on the layout, so verify has "
                                   "nothing to prove: use ordered");
+    if (!status && config->async.order == LS_CONFIG_BY_CLOCK && !*config->async.follow)
+        status = ls_config_reject(config, LS_ECONFIG, "async.order", error,
+                                  "updates come in another order each time, so verify has nothing "
+                                  "to prove: use times, or async.follow=RUN with a run of this "
+                                  "recipe, whose order all layouts then follow");
     if (!status)
         status = ls_config_layout(config, 0, &layout, error);
     return status ? status : arithmetic_settle(config, error);

@@ -99,6 +99,25 @@ CASE(test_verify_refuses)
     expect("verify", 2, "model.preset");
 }
 
+/* By the clock the recipe does not say which update comes first; a log that is followed does. */
+CASE(test_an_order_that_no_recipe_gives)
+{
+#define CLOCK                                                                                      \
+    "run.yaml train.out=clock train.steps=2 async.mode=server async.workers=2 "                    \
+    "async.sync_every=1 async.order=clock "
+    static const char *const words[] = {"", "parallel.workers=2 parallel.servers=1 "};
+    char line[512];
+    expect("train " CLOCK "parallel.workers=2 parallel.servers=1", 0, "");
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "verify " CLOCK "%s--layouts 2 --steps 2 --ranks 4", words[i]);
+        expect(line, 2, "async.order = clock");
+    }
+    expect("verify " CLOCK "async.follow=clock parallel.workers=2 parallel.servers=1 --layouts 2 "
+           "--steps 2 --ranks 4",
+           0, "2 layouts, 1 hash: ");
+#undef CLOCK
+}
+
 /* Its records of workers, and a request for others that it has not taken up: with the run's own
  * configuration, proofs and benches train all workers, and leave both. */
 CASE(test_the_folder_of_a_run_stays)

@@ -50,7 +50,8 @@ struct ls_verify {
     int64_t ran, differ, failed, too_large; /* too_large: for this machine's memory, left out */
 };
 
-/* Zero verify first; release it in any case. LS_ECONFIG: numerics.mode=fast, no data. */
+/* Zero verify first; release it in any case. LS_ECONFIG: no data,
+ * numerics.mode=fast, async.order=clock without async.follow. */
 int ls_verify_open(struct ls_verify *verify, const struct ls_verify_request *request,
                    struct ls_error *error);
 /* LS_OK also if layouts differ or fail: the counts say so. LS_ECOMM ends it, and so does a rank
