@@ -174,11 +174,11 @@ static int verdict_print(const struct audit *a, const struct ls_audit_verdict *v
 {
     const struct ls_audit *audit = &a->audit;
     const struct ls_rerun_check *check = &verdict->check;
-    const struct ls_recorded_step *start = ls_run_record_at(&audit->run, audit->checkpoint_step);
+    const struct ls_recorded_step *saved = ls_run_record_at(&audit->run, verdict->checkpoint_step);
     if (verdict->checkpoint_differs)
         printf("the checkpoint of step %ld is not the state that was recorded: its hash is %s, "
                "recorded is %s\n",
-               (long)start->step, start->saved_hash, start->hash);
+               (long)saved->step, saved->saved_hash, saved->hash);
     if (check->step)
         return cause_print(a, check, error);
     printf("%s: %s; compared: ", steps_text(audit->from, audit->to).text,

@@ -29,6 +29,16 @@ static void print_step(const struct ls_diff *d, int i)
     putchar('\n');
 }
 
+/* The checkpoint of the step that differs, if it is not what its run recorded. */
+static void print_stray(const struct ls_diff *d, int i)
+{
+    const struct ls_recorded_step *recorded = ls_run_record_at(&d->run[i].record, d->found.step);
+    if (ls_recorded_step_strays(recorded))
+        printf("the checkpoint of step %ld of %s is not the state that was recorded: its hash is "
+               "%s, recorded is %s\n",
+               (long)recorded->step, names[i], recorded->saved_hash, recorded->hash);
+}
+
 static void print_records(const struct ls_diff *d)
 {
     const struct ls_run_difference *found = &d->found;
@@ -43,6 +53,10 @@ static void print_records(const struct ls_diff *d)
                (long)found->equal);
         return;
     }
+    print_stray(d, 0);
+    print_stray(d, 1);
+    if (!found->loss && !found->hash)
+        return;
     printf("the records differ at step %ld, in %s\n", (long)found->step,
            found->loss && found->hash ? "loss and hash"
            : found->loss              ? "the loss"
@@ -118,7 +132,8 @@ int cmd_diff(const struct cmd_args *args, struct ls_error *error)
         ls_diff_open(&d, args->word[0], args->word[1], cmd_args_given(args, "--force"), error);
     if (!status)
         print_records(&d);
-    if (!status && d.found.step && !cmd_args_given(args, "--no-rerun")) {
+    bool differ = d.found.loss || d.found.hash;
+    if (!status && differ && !cmd_args_given(args, "--no-rerun")) {
         status = ls_diff_rerun(&d, begin_print, NULL, error);
         if (!status)
             verdict(&d);

@@ -150,16 +150,20 @@ int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
 void ls_run_record_release(struct ls_run_record *record);
 /* The step's record, NULL if there is none. */
 const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *record, int64_t step);
+/* Whether the step has a checkpoint that is not the state whose hash was recorded. */
+bool ls_recorded_step_strays(const struct ls_recorded_step *step);
 
 struct ls_run_difference {
     int64_t compared; /* steps of which both runs recorded a loss or a hash */
     int64_t last;     /* the last of them */
     int64_t step;     /* the first that differs, 0: none */
     bool loss, hash;  /* in what it differs */
+    bool saved;       /* a checkpoint of it strays (ls_recorded_step_strays) */
     /* The newest step before it after which both recorded the same hash, 0: none. Up to there the
      * runs are equal for certain; between there and `step` only what was recorded is. */
     int64_t equal;
-    /* The newest checkpoint (of either run) at or before `equal`; "" and 0: from the start. */
+    /* The newest checkpoint (of either run) at or before `equal` that does not stray; "" and 0:
+     * from the start. */
     char checkpoint[PATH_MAX];
     int64_t checkpoint_step;
 };

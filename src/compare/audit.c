@@ -246,10 +246,20 @@ void ls_audit_release(struct ls_audit *audit)
     ls_run_record_release(&audit->run);
 }
 
+/* The first checkpoint from the start of the computation on that strays; NULL: none does. */
+static const struct ls_recorded_step *stray_find(const struct ls_audit *audit)
+{
+    const struct ls_run_record *run = &audit->run;
+    for (int64_t i = 0; i < run->count && run->steps[i].step <= audit->to; i++)
+        if (run->steps[i].step >= audit->checkpoint_step && ls_recorded_step_strays(&run->steps[i]))
+            return &run->steps[i];
+    return NULL;
+}
+
 int ls_audit_judge(const struct ls_audit *audit, const struct ls_rerun *again,
                    struct ls_audit_verdict *verdict, struct ls_error *error)
 {
-    const struct ls_recorded_step *start = ls_run_record_at(&audit->run, audit->checkpoint_step);
+    const struct ls_recorded_step *stray = stray_find(audit);
     struct ls_rerun_check *check = &verdict->check;
     *verdict = (struct ls_audit_verdict){0};
     ls_rerun_check(again, &audit->run, audit->from, audit->to, check);
@@ -258,8 +268,8 @@ int ls_audit_judge(const struct ls_audit *audit, const struct ls_rerun *again,
                             "steps %ld to %ld: nothing was compared: the run recorded neither a "
                             "loss nor a hash of them. Choose steps with records",
                             (long)audit->from, (long)audit->to);
-    verdict->checkpoint_differs =
-        start && start->saved && start->has_hash && strcmp(start->hash, start->saved_hash) != 0;
+    verdict->checkpoint_differs = stray != NULL;
+    verdict->checkpoint_step = stray ? stray->step : 0;
     verdict->equal = !check->step && !verdict->checkpoint_differs && !audit->run.chain.broken;
     return LS_OK;
 }

@@ -225,6 +225,11 @@ const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *reco
     return bsearch(&key, record->steps, (size_t)record->count, sizeof key, by_step);
 }
 
+bool ls_recorded_step_strays(const struct ls_recorded_step *step)
+{
+    return step->saved && strcmp(step->saved_hash, step->hash) != 0;
+}
+
 /* ---- comparing ------------------------------------------------------------------------------- */
 
 /* The newest checkpoint of a run at or before the step up to which all is equal. A checkpoint
@@ -232,9 +237,10 @@ const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *reco
 static void checkpoint_find(const struct ls_run_record *record, struct ls_run_difference *d)
 {
     for (int64_t i = 0; i < record->count && record->steps[i].step <= d->equal; i++) {
-        if (!record->steps[i].saved || record->steps[i].step <= d->checkpoint_step)
+        const struct ls_recorded_step *step = &record->steps[i];
+        if (!step->saved || ls_recorded_step_strays(step) || step->step <= d->checkpoint_step)
             continue;
-        d->checkpoint_step = record->steps[i].step;
+        d->checkpoint_step = step->step;
         snprintf(d->checkpoint, sizeof d->checkpoint, "%.*s/checkpoints/step-%08ld",
                  (int)(sizeof d->checkpoint - 64), record->directory, (long)d->checkpoint_step);
     }
@@ -259,7 +265,8 @@ void ls_run_records_compare(const struct ls_run_record *a, const struct ls_run_r
             continue;
         d->loss = losses && here->loss_bits != there->loss_bits;
         d->hash = hashes && strcmp(here->hash, there->hash) != 0;
-        if (d->loss || d->hash)
+        d->saved = ls_recorded_step_strays(here) || ls_recorded_step_strays(there);
+        if (d->loss || d->hash || d->saved)
             d->step = here->step;
         else if (hashes)
             d->equal = here->step;

@@ -120,7 +120,7 @@ static void records_answer(struct ls_session *s, const struct ls_run_difference 
     answer_set(s, "compared", json_integer(found->compared));
     answer_set(s, "last", json_integer(found->last));
     answer_set(s, "loss", json_boolean(found->loss));
-    answer_set(s, "hash", json_boolean(found->hash));
+    answer_set(s, "hash", json_boolean(found->hash || found->saved));
     answer_set(s, "hash_equal_to", found->equal ? json_integer(found->equal) : json_null());
 }
 
@@ -143,7 +143,7 @@ static int diff_alone(struct ls_session *s, struct ls_error *error)
         answer_set(s, "recipe", json_string(d->recipe));
     if (!status)
         records_answer(s, &d->found);
-    if (!status && again && d->found.step) {
+    if (!status && again && (d->found.loss || d->found.hash)) {
         status = ls_diff_rerun(d, NULL, NULL, error);
         if (!status)
             rerun_answer(s, d);

@@ -238,7 +238,7 @@ static const struct altered {
     {"a loss bit", alter_loss, 5, 5, false},
     {"a decimal loss", alter_decimal, 5, 0, false},
     {"a bit of a gradient norm", alter_norm, 5, 5, false},
-    {"a hash", alter_hash, 6, 6, false},
+    {"a hash", alter_hash, 6, 6, true},
     {"the ledger of the samples", alter_ledger, 5, 5, false},
     {"a chain", alter_chain, 5, 0, false},
     {"a chain removed", drop_chain, 5, 0, false},
@@ -250,7 +250,7 @@ static const struct altered {
     {"a loss bit, the chain computed again", alter_loss_and_chain, 0, 5, false},
     {"a norm, the chain computed again", alter_norm_and_chain, 0, 5, false},
     {"a ledger, the chain computed again", alter_ledger_and_chain, 0, 5, false},
-    {"a hash, the chain computed again", alter_hash_and_chain, 0, 6, false},
+    {"a hash, the chain computed again", alter_hash_and_chain, 0, 6, true},
     {"the hash of a checkpoint, the chain computed again", alter_start_and_chain, 0, 0, true},
 };
 enum { ALTERED = sizeof all_altered / sizeof all_altered[0] };
@@ -490,6 +490,34 @@ CASE(test_a_bit_of_a_checkpoint)
     free(data);
     expect("$L audit altered --steps 4..8", 15, "step-00000003/" SHARD);
     expect("$L audit altered --steps 7..8", 0, "equal");
+}
+
+/* The run `altered`: one, with an intact checkpoint of another run, which it has as its step 8. */
+static void stray_make(void)
+{
+    expect("rm -rf elsewhere && $L train $C model.layers=2 train.out=elsewhere train.steps=8 "
+           "model.seed=7 numerics.tp_tiles=4",
+           0, "hash ");
+    altered_make(chain_again);
+    assert_int_equal(shell("rm -r altered/checkpoints/step-00000008 && "
+                           "cp -r elsewhere/checkpoints/step-00000008 altered/checkpoints"),
+                     0);
+}
+
+CASE(test_a_checkpoint_of_another_run)
+{
+    static const char stray[] = "is not the state that was recorded: its hash is ";
+    stray_make();
+    expect("$L audit altered --steps 7..8", 1, "the checkpoint of step 8 is not the state ");
+    assert_non_null(strstr(output, "steps 7 to 8: computed as recorded, but the history is not"));
+    expect("$L audit altered --steps 5..7", 0, "steps 5 to 7: equal");
+    expect("$L diff one altered", 1, "the checkpoint of step 8 of B is not the state ");
+    assert_non_null(strstr(output, stray));
+    assert_null(strstr(output, "the records differ"));
+    assert_null(strstr(output, "again"));
+    expect("$L report one altered --output page.html && grep -c 'checkpoint of step 8 is not' "
+           "page.html",
+           0, "1");
 }
 
 /* ---- bad input ------------------------------------------------------------------------------- */

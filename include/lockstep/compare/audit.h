@@ -46,8 +46,10 @@ void ls_audit_release(struct ls_audit *audit);
 
 struct ls_audit_verdict {
     struct ls_rerun_check check;
-    /* The state of the checkpoint is not the one that was recorded after its step. */
+    /* A checkpoint strays (ls_recorded_step_strays), of those from where computing begins up to the
+     * last step; the first one's step. */
     bool checkpoint_differs;
+    int64_t checkpoint_step;
     bool equal; /* nothing differs, and the chain is whole */
 };
 /* LS_EDATA: nothing was compared, which is no verdict. */

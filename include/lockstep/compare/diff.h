@@ -2,7 +2,7 @@
  * they diverge.
  *
  *     ls_diff_open(&diff, a, b, false, error)        reads both runs and compares their records
- *     ls_diff_rerun(&diff, told, user, error)        computes both again, if the records differ
+ *     ls_diff_rerun(&diff, told, user, error)        both again, if losses or hashes differ
  *     ls_diff_release(&diff)
  *
  * doc/verify.md says how to read the result. Everything here is Local: ranks are threads of this
