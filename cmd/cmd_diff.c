@@ -70,7 +70,8 @@ static void print_records(const struct ls_diff *d)
 static void begin_print(void *user, const struct ls_diff *d, int i, double bytes)
 {
     (void)user;
-    printf("%s again: steps %ld to %ld, %s, %s\n", names[i], (long)d->from + 1, (long)d->found.step,
+    printf("%s again: steps %ld to %ld, %s, %s\n", names[i], (long)d->run[i].from + 1,
+           (long)d->found.step,
            ls_counted(ls_config_ranks(&d->run[i].record.config), "rank thread").text,
            ls_bytes(bytes).text);
     cmd_flush();
@@ -103,8 +104,8 @@ static void verdict(const struct ls_diff *d)
     bool machines =
         one && other && ls_fingerprint_differs(one, other, differences, sizeof differences);
     if (d->step)
-        printf("the repeated runs diverge at step %ld; first tensor: %s\n", (long)d->step,
-               d->tensor);
+        printf("the repeated runs diverge at step %ld%s%s\n", (long)d->step,
+               *d->tensor ? "; first tensor: " : "", d->tensor);
     else
         printf("the repeated runs agree: the cause is a machine or the build, not the layouts\n");
     print_repetition(d, 0);

@@ -108,7 +108,7 @@ static int verify_alone(struct ls_session *s, struct ls_error *error)
 
 static void rerun_answer(struct ls_session *s, const struct ls_diff *d)
 {
-    answer_set(s, "tensor", d->step ? json_string(d->tensor) : json_null());
+    answer_set(s, "tensor", *d->tensor ? json_string(d->tensor) : json_null());
     answer_set(s, "tensor_step", d->step ? json_integer(d->step) : json_null());
     answer_set(s, "a_reproduced", json_boolean(d->run[0].check.step == 0));
     answer_set(s, "b_reproduced", json_boolean(d->run[1].check.step == 0));

@@ -220,29 +220,36 @@ static void replace(const char *name, const char *from, const char *to)
     free(text);
 }
 
-/* A record that no layout gives: one bit of a loss, as a machine with faulty memory writes it. */
-CASE(test_a_machine_at_fault)
+/* `copy` is run, but for one bit of that step's loss. */
+static void copy_at_fault(const char *run, const char *copy, int64_t at)
 {
-    char line[PATH_MAX + 64];
-    snprintf(line, sizeof line, "cd '%s' && cp -r one faulty", folder);
+    char line[PATH_MAX + 128], name[64];
+    snprintf(line, sizeof line, "cd '%s' && cp -r %s %s", folder, run, copy);
     assert_int_equal(system(line), 0);
     struct ls_run_record record = {0};
     struct ls_error error = {0};
     char from[64], to[64];
     char directory[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s/one", folder);
+    snprintf(directory, sizeof directory, "%s/%s", folder, run);
     /* The configuration names its data relative to the folder. */
     int back = open(".", O_RDONLY | O_DIRECTORY);
     assert_true(back >= 0 && chdir(folder) == 0);
     int status = ls_run_record_read(&record, directory, &error);
     assert_true(fchdir(back) == 0 && close(back) == 0);
     assert_ok(status, error);
-    const struct ls_recorded_step *step = ls_run_record_at(&record, 5);
+    const struct ls_recorded_step *step = ls_run_record_at(&record, at);
     assert_non_null(step);
     snprintf(from, sizeof from, "\"loss_bits\": \"%08x", step->loss_bits);
     snprintf(to, sizeof to, "\"loss_bits\": \"%08x", step->loss_bits ^ 4);
     ls_run_record_release(&record);
-    replace("faulty/metrics.jsonl", from, to);
+    snprintf(name, sizeof name, "%s/metrics.jsonl", copy);
+    replace(name, from, to);
+}
+
+/* A record that no layout gives: one bit of a loss, as a machine with faulty memory writes it. */
+CASE(test_a_machine_at_fault)
+{
+    copy_at_fault("one", "faulty", 5);
     int code = program_run(enter, "diff one faulty", output);
     if (code != 1 || !strstr(output, "the records differ at step 5, in the loss") ||
         !strstr(output, "A again: steps 5 to 5, 1 rank") ||
@@ -251,6 +258,30 @@ CASE(test_a_machine_at_fault)
         !strstr(output, "B is not reproduced: step 5 gives other bits"))
         fail_msg("exited with %d and printed:\n%s", code, output);
     expect("diff one faulty --no-rerun", 1, "the records differ at step 5");
+}
+
+/* Runs that began with another run's checkpoint, and have none of the step before they differ. */
+CASE(test_runs_from_another_run)
+{
+    expect("train run.yaml train.out=fork train.resume=one/checkpoints/step-00000002 "
+           "train.save_every=6 log.hash_every=0",
+           0, "");
+    copy_at_fault("fork", "bent", 4);
+    int code = program_run(enter, "diff fork bent", output);
+    if (code != 1 || !strstr(output, "the records differ at step 4, in the loss") ||
+        !strstr(output, "A again: steps 3 to 4, 1 rank") ||
+        !strstr(output, "B again: steps 3 to 4, 1 rank") ||
+        !strstr(output, "the repeated runs agree") ||
+        !strstr(output, "A is reproduced bit for bit") ||
+        !strstr(output, "B is not reproduced: step 4 gives other bits"))
+        fail_msg("exited with %d and printed:\n%s", code, output);
+    char from[PATH_MAX], to[PATH_MAX];
+    snprintf(from, sizeof from, "%s/one/checkpoints/step-00000002", folder);
+    snprintf(to, sizeof to, "%s/moved", folder);
+    assert_int_equal(rename(from, to), 0);
+    expect("diff fork bent", 15, "one/checkpoints/step-00000002, which is not there any more");
+    expect("diff fork bent --no-rerun", 1, "the records differ at step 4");
+    assert_int_equal(rename(to, from), 0);
 }
 
 /* Recipes that sum in different orders diverge in a tensor of the first step, which shows only

@@ -16,6 +16,11 @@ LS_C_BEGIN
 
 struct ls_diff_run {
     struct ls_run_record record;
+    /* Where it is computed again from: after this step, from this checkpoint ("": the seed). That
+     * is the newest at which both runs are equal. Without one, and for two recipes, each run is
+     * computed from its own beginning. */
+    int64_t from;
+    char checkpoint[PATH_MAX];
     struct ls_rerun *again;      /* NULL until ls_diff_rerun */
     struct ls_rerun_check check; /* of again beside the record */
 };
@@ -23,12 +28,8 @@ struct ls_diff {
     struct ls_diff_run run[2];
     char recipe[700];               /* the keys in which the recipes differ; "": one recipe */
     struct ls_run_difference found; /* of the records; step 0: they agree */
-    /* Where both are computed again from: after this step, from this checkpoint ("": the start).
-     * Runs of two recipes are computed from the start. */
-    int64_t from;
-    const char *checkpoint;
-    int64_t step;     /* the first step in which the reruns diverge, 0: none */
-    char tensor[256]; /* its first tensor */
+    int64_t step;                   /* the first step in which the reruns diverge, 0: none */
+    char tensor[256];               /* its first tensor */
 };
 
 /* Zero diff first; release it in any case. LS_ECONFIG: two recipes, unless forced. LS_EDATA: no
@@ -36,8 +37,9 @@ struct ls_diff {
 int ls_diff_open(struct ls_diff *diff, const char *a, const char *b, bool forced,
                  struct ls_error *error);
 /* told is called before each of the two runs (0, 1) is computed, with the bytes of memory that this
- * takes; it may be NULL. LS_ENOTSUP as ls_run_record_repeats; LS_ENOMEM: a run does not fit this
- * machine. A rank that is given up (ls_world_run) uses nothing that diff holds. */
+ * takes; it may be NULL. LS_ENOTSUP as ls_run_record_repeats; LS_ECKPT: a run went on from a
+ * checkpoint of another one that is gone; LS_ENOMEM: a run does not fit this machine. A rank that
+ * is given up (ls_world_run) uses nothing that diff holds. */
 int ls_diff_rerun(struct ls_diff *diff,
                   void (*told)(void *user, const struct ls_diff *diff, int run, double bytes),
                   void *user, struct ls_error *error);
