@@ -244,6 +244,36 @@ static int change_make(struct ls_trainer *t, struct now *now, struct ls_error *e
     return status;
 }
 
+/* Workers that came late have moments that saw as much less, also in a run that begins from the
+ * checkpoint. */
+int workers_begin_from(const struct ls_trainer *t, const char *run, struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    if (!w || w->server || members_follows(t))
+        return LS_OK;
+    struct members past = {.workers = w->count};
+    struct now now = {.change.outer_step = workers_outer(t)->step / w->interval};
+    struct change all = {.outer_step = now.change.outer_step + 1};
+    char path[PATH_MAX];
+    int status = ls_members_each(run, w->count, change_note, &past, error);
+    if (!status && past.damage.code)
+        status = ls_error_copy(error, past.damage.code, &past.damage);
+    if (!status)
+        status = ls_path_join(path, t->config.train.out, LS_MEMBERS_FILE, error);
+    if (!status)
+        status = ls_jsonl_truncate_after(path, "outer_step", 0, NULL, NULL, error);
+    for (int64_t c = 0; c < past.count && past.changes[c].outer_step < all.outer_step && !status;
+         c++)
+        status = file_add(t, &past.changes[c], error);
+    now_find(&past, &now);
+    for (int i = 0; i < w->count; i++)
+        all.in[i] = true;
+    if (!status && memcmp(all.in, now.change.in, sizeof all.in) != 0)
+        status = file_add(t, &all, error);
+    free(past.changes);
+    return status;
+}
+
 int members_next(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;

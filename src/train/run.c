@@ -397,6 +397,8 @@ static int writer_open(struct ls_running *run, bool resumed, struct ls_error *er
         status = folder_fill(run, resumed, error);
     if (!status && strcmp(run->config->train.resume, "auto"))
         status = go_back(run, error);
+    if (!status && *run->origin)
+        status = workers_begin_from(run->trainer, run->origin, error);
     if (!status)
         status = records_open(&run->records, resumed, error);
     int moved = run_folder_stays(&run->lock, run->config, error);

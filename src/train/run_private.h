@@ -27,6 +27,8 @@ struct ls_running {
     struct ls_comm *world;
     const struct ls_run_hooks *hooks;
     struct records records;
+    char origin[PATH_MAX]; /* another run, whose checkpoint this one begins from; "": none, or its
+                            * steps up to that are in train.out */
     struct sink best_sink;
     struct events events;
     struct run_trace trace;

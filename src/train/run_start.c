@@ -62,16 +62,18 @@ static int steps_stay(const struct ls_running *run, bool *stay, struct ls_error 
 
 /* What stays in train.out is the past of the checkpoint that was named, by its path or as its hash
  * was recorded: a run has one past. */
-static int origin_check(const struct ls_running *run, const char *origin, struct ls_error *error)
+static int origin_check(struct ls_running *run, const char *origin, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     const struct records *records = &run->records;
     struct same_state same = {records->last_hash, false};
     bool stay;
-    if (!*origin || !strcmp(config->train.resume, "auto"))
+    if (!*origin)
         return LS_OK;
     int status = steps_stay(run, &stay, error);
-    if (status || !stay)
+    if (!status && !stay)
+        snprintf(run->origin, sizeof run->origin, "%s", origin);
+    if (status || !stay || !strcmp(config->train.resume, "auto"))
         return status;
     if (records->last_hash[0] && records->last_step == ls_trainer_steps(run->trainer))
         ls_checkpoint_visit(config->train.resume, state_compare, &same, NULL);

@@ -55,6 +55,9 @@ int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error
 void workers_changed(struct workers *workers);
 int workers_save(struct ls_trainer *t, struct ls_error *error);
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
+/* Local, on rank 0, before the first step. The run begins from a checkpoint of another one: who
+ * took part in that up to there is part of RUN/members, and from there on all do. */
+int workers_begin_from(const struct ls_trainer *t, const char *run, struct ls_error *error);
 /* Local, of the first rank of a machine. The folders of workers' snapshots in that of the run's,
  * and in them nothing but what goes with the one that is named, of that step; -1: none is. */
 int workers_snapshots_open(const struct ls_trainer *t, const char *snapshots, int64_t named,

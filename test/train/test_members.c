@@ -486,6 +486,29 @@ CASE(test_what_was_recorded_is_done_again)
     }
 }
 
+/* In a run that begins from another run's checkpoint all take part. Who was away there joins; who
+ * had joined late has moments that saw as much less. What lies in its folder counts for nothing. */
+CASE(test_a_run_from_another_run)
+{
+    char path[600];
+    plan = &leaving;
+    struct workers_run whole = run_in(state, "one", SHORT);
+    go_on(state, SHORT, 10);
+    plan = NULL;
+    snprintf(path, sizeof path, "%s", folder_new(state, "branch"));
+    write_to(path, LS_MEMBERS_FILE, LINE(1, "1,3"));
+    struct workers_run branch = {.config = workers_config(*state,
+                                                          SHORT "train.out=%s parallel.workers=2 "
+                                                                "train.resume=%s/go/checkpoints/"
+                                                                "step-00000010",
+                                                          path, (char *)*state),
+                                 .whole = true};
+    workers_run_well(&branch);
+    assert_int_equal(branch.first, 10);
+    expect_alike(&whole, &branch, "from step 11 on");
+    expect_file(path, LEAVING_LINES);
+}
+
 /* A request that nobody took up in time is of the next start. */
 CASE(test_a_request_between_starts)
 {
