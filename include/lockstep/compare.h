@@ -122,6 +122,7 @@ struct ls_recorded_step {
     char hash[33];         /* of the state after the step: of metrics.jsonl, or a checkpoint */
     char ledger[33];       /* of the samples of the step; "": not recorded */
     bool given;            /* on a batch that the run's program gave: nobody else has it */
+    bool changed;          /* then by the run's program: a checkpoint has what it made */
     bool saved;            /* there is a checkpoint */
     char saved_hash[33];   /* of the checkpoint */
     char fingerprint[256]; /* of the checkpoint */
@@ -150,7 +151,8 @@ int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
 void ls_run_record_release(struct ls_run_record *record);
 /* The step's record, NULL if there is none. */
 const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *record, int64_t step);
-/* Whether the step has a checkpoint that is not the state whose hash was recorded. */
+/* Whether the step has a checkpoint that is not the state whose hash was recorded, though nothing
+ * changed that. */
 bool ls_recorded_step_strays(const struct ls_recorded_step *step);
 
 struct ls_run_difference {

@@ -105,10 +105,11 @@ static void metrics_visit(void *user, const struct ls_record *record)
     const char *hash = ls_record_text(record, "hash");
     const char *event = ls_record_text(record, "event");
     const int64_t step = ls_record_whole(record, "step", -1);
-    double given, loss;
+    double given, changed, loss;
     if (event)
         event_visit(user, event, ls_record_string(record, "data"));
-    if (step < 0 || (!loss_bits && !hash))
+    const bool other = event && ls_record_number(record, "changed", &changed);
+    if (step < 0 || (!loss_bits && !hash && !other))
         return;
     struct ls_recorded_step *added = step_add(user, step);
     if (!added)
@@ -119,6 +120,7 @@ static void metrics_visit(void *user, const struct ls_record *record)
     added->has_norm = isfinite(added->grad_norm);
     added->has_hash = hash != NULL;
     added->given = ls_record_number(record, "given", &given);
+    added->changed = other;
     snprintf(added->hash, sizeof added->hash, "%s", hash ? hash : "");
     snprintf(added->ledger, sizeof added->ledger, "%s", ls_record_string(record, "ledger"));
     if (loss_bits)
@@ -173,6 +175,8 @@ static void steps_merge(struct ls_run_record *record)
             memcpy(to->fingerprint, from->fingerprint, sizeof to->fingerprint);
             memcpy(to->saved_hash, from->saved_hash, sizeof to->saved_hash);
         }
+        to->given |= from->given;
+        to->changed |= from->changed;
         to->has_loss |= from->has_loss;
         to->has_norm |= from->has_norm;
         to->has_hash |= from->has_hash;
@@ -227,7 +231,7 @@ const struct ls_recorded_step *ls_run_record_at(const struct ls_run_record *reco
 
 bool ls_recorded_step_strays(const struct ls_recorded_step *step)
 {
-    return step->saved && strcmp(step->saved_hash, step->hash) != 0;
+    return step->saved && !step->changed && strcmp(step->saved_hash, step->hash) != 0;
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */

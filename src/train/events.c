@@ -159,13 +159,15 @@ void events_peak_see(const struct ls_trainer *trainer, double *flops,
         *flops = found > 0 ? found : 0;
 }
 
-int events_saved(struct events *events, int64_t step, double save_s, bool beside,
+int events_saved(struct events *events, int64_t step, double save_s, bool beside, bool changed,
                  struct ls_error *error)
 {
     struct ls_jsonl *m = event_begin_of(events, step, "save");
     ls_jsonl_float(m, "save_s", (float)save_s);
     if (beside)
         ls_jsonl_int(m, "beside", 1);
+    if (changed)
+        ls_jsonl_int(m, "changed", 1);
     return ls_jsonl_end(m, error);
 }
 

@@ -40,8 +40,9 @@ void events_peak_name(struct ls_trainer *trainer);
 /* *flops = what the record, of an earlier start, says that it measured of the same, if it does. */
 void events_peak_see(const struct ls_trainer *trainer, double *flops,
                      const struct ls_record *record);
-/* "save" of a step's state, which took save_s; beside: while steps went on. */
-int events_saved(struct events *events, int64_t step, double save_s, bool beside,
+/* "save" of a step's state, which took save_s; beside: while steps went on; changed: its record
+ * says nothing of the state, which the caller changed since. */
+int events_saved(struct events *events, int64_t step, double save_s, bool beside, bool changed,
                  struct ls_error *error);
 /* What became of a checkpoint's copy in the place that checkpoint.also names. */
 struct copy_outcome {

@@ -155,12 +155,13 @@ int run_copies_tell(struct ls_running *run, struct ls_error *error)
 static int saved(struct ls_running *run, int64_t step, double save_s, bool beside,
                  struct ls_error *error)
 {
+    const bool changed = run->unsaved && !beside;
     int local = LS_OK;
     snapshots_outdated(&run->snapshots);
     run->unsaved = run->unsaved && beside;
     if (run->writer) {
-        local = records_judge(&run->records,
-                              events_saved(&run->events, step, save_s, beside, error), error);
+        local = records_judge(
+            &run->records, events_saved(&run->events, step, save_s, beside, changed, error), error);
         if (run->best_step == step) {
             run->best = run->best_after;
             local = local ? local : run_best_write(run, error);

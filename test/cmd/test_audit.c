@@ -518,6 +518,9 @@ CASE(test_a_checkpoint_of_another_run)
     expect("$L report one altered --output page.html && grep -c 'checkpoint of step 8 is not' "
            "page.html",
            0, "1");
+    expect("echo '{\"step\": 8, \"event\": \"save\", \"changed\": 1}' >> altered/metrics.jsonl; "
+           "$L diff one altered", /* what its program made of the state */
+           0, "equal up to step 8");
 }
 
 /* ---- bad input ------------------------------------------------------------------------------- */

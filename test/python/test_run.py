@@ -1264,6 +1264,19 @@ def test_runs_that_are_dropped_are_freed(recipe, tmp_path):
         assert after[2] - middle[2] < 500 * (64 << 10)
 
 
+def test_a_checkpoint_of_a_changed_state_is_the_runs_own(recipe, tmp_path):
+    """It has another hash than the record of its step, and says why."""
+    for name, layout in (("a", {}), ("b", {"parallel.dp": 2})):
+        keys = {"train.out": str(tmp_path / name), "log.hash_every": 1, "train.keep": 9, **layout}
+        with ls.Run(recipe, keys, progress=False) as run:
+            for m in run:
+                if m.step == 2:
+                    weight = run.params["h.0.attn.q.weight"]
+                    weight *= 1.5
+                    run.save()
+    assert ls.diff(tmp_path / "a", tmp_path / "b").equal
+
+
 def test_runs_are_compared_and_reported(recipe, tmp_path):
     for name, layout in (("a", {}), ("b", {"parallel.dp": 2})):
         keys = {"train.out": str(tmp_path / name), "log.hash_every": 1, "train.save_every": 2}
