@@ -39,8 +39,10 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
                             source->path, hint, hub);
     }
     bool folder = S_ISDIR(found.st_mode);
-    bool ours =
-        folder && !ls_checkpoint_run(source->path, run, NULL) && interop_exists(run, "config.yaml");
+    int status = ls_checkpoint_run(source->path, run, error);
+    if (status && status != LS_EDATA) /* of a file that is not a run's checkpoints/best */
+        return status;
+    bool ours = !status && (!folder || interop_exists(run, "config.yaml"));
     source->kind = ours ? &source_run : folder ? &source_hf : &source_llmc;
     if (source->kind == &source_hf && !is_hf(source->path) &&
         interop_exists(source->path, "adapter_config.json"))

@@ -20,14 +20,17 @@ enum { MODELS = 3 };
 
 static char paths[MODELS][600];
 
-/* Of a run that is cut, one that is not, and an earlier step. */
+/* Of a run that is cut, one that is not, and an earlier step, which is named as the best. */
 static void models_make(const char *directory)
 {
+    const struct ls_checkpoint_best best = {.step = 2, .loss = 1, .sequences = 8};
+    struct ls_error error = {0};
     trained(directory, "a", MODEL "model.layers=2 train.steps=4 parallel.tp=2 parallel.dp=2");
     trained(directory, "b", MODEL "model.layers=2 train.steps=3 model.seed=7");
     snprintf(paths[0], sizeof paths[0], "%s/a", directory);
     snprintf(paths[1], sizeof paths[1], "%s/b/" STEP(3), directory);
-    snprintf(paths[2], sizeof paths[2], "%s/a/" STEP(2), directory);
+    snprintf(paths[2], sizeof paths[2], "%s/a/checkpoints/best", directory);
+    assert_ok(ls_checkpoint_best_write(paths[0], &best, &error), error);
 }
 
 static int average(const char *const *from, int count, const double *weights, const char *run,
@@ -113,12 +116,16 @@ static void expect_refused(const char *directory, const char *other, int code, c
 
 CASE_WITH(test_other_models_are_refused, tokens_setup, scratch_teardown)
 {
+    char away[600];
     models_make(*state);
     trained(*state, "more", MODEL "model.layers=3 train.steps=2");
     trained(*state, "heads", MODEL "model.layers=2 model.heads=2 train.steps=2");
     expect_refused(*state, scratch_path(*state, "more"), LS_ECONFIG, "model.layers: 2 here, 3");
     expect_refused(*state, scratch_path(*state, "heads"), LS_ECONFIG, "model.heads: 4 here, 2");
     expect_refused(*state, scratch_path(*state, "nowhere"), LS_EIO, "nowhere");
+    snprintf(away, sizeof away, "%s/a/away", (const char *)*state);
+    assert_int_equal(rename(scratch_path(*state, "a/" STEP(2)), away), 0);
+    expect_refused(*state, paths[2], LS_EIO, "checkpoints/best: the run of this checkpoint: ");
     size_t size;
     const char *path =
         scratch_path(*state, "b/" STEP(2) "/shard-00001-model-00001-of-00001.safetensors");
