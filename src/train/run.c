@@ -350,6 +350,16 @@ static int first_save(struct ls_running *run, struct ls_error *error)
     return status || !only || config->eval.every == 0 ? status : run_evaluate(run, error);
 }
 
+/* Collective. A run that resumes at its end has that checkpoint in its own folder, also if it began
+ * from another run's, from one that was set aside, or from a snapshot. */
+static int ended_save(struct ls_running *run, struct ls_error *error)
+{
+    int64_t lacks = run->writer && ls_run_ended(run) &&
+                    !ls_checkpoint_there(run->config->train.out, ls_trainer_steps(run->trainer));
+    int status = ls_all_reduce_max(run->world, &lacks, error);
+    return status || !lacks ? status : run_save(run, true, error);
+}
+
 /* What an earlier start of the run measured, or a measurement, which takes some tenths of a second,
  * and seconds where ranks share cores: a run that goes on shall not wait for it. */
 static int peak_measure(struct ls_running *run, struct ls_error *error)
@@ -616,7 +626,9 @@ static int run_begin(const struct ls_config *config, struct ls_comm *world,
     events_init(&run->events, log);
     status = run_open(run, &resumed, error);
     if (!status)
-        status = resumed ? run_evaluation_make_up(run, error) : first_save(run, error);
+        status = resumed ? ended_save(run, error) : first_save(run, error);
+    if (!status && resumed)
+        status = run_evaluation_make_up(run, error);
     if (!status && ls_run_ended(run))
         status = idle(run, error);
     if (status)

@@ -463,6 +463,14 @@ CASE(test_it_begins_from_another)
     expect("grep 'resume: ' after/config.yaml", 0, "origin/checkpoints/step-00000006");
     expect("$L train $C train.out=later train.resume=auto train.resume_else=origin train.steps=7",
            0, "going on from origin/checkpoints/step-00000006 (step 6)");
+    /* If no step is left to do it has that checkpoint, as after steps of its own. */
+    expect("$L train $C train.out=ended train.resume=origin train.steps=6", 0,
+           "saved ended/checkpoints/step-00000006\nnothing is left to do");
+    expect("$L ckpt inspect ended | grep hash >ended.txt && $L ckpt inspect origin | grep hash | "
+           "diff - ended.txt",
+           0, "");
+    expect("$L train $C train.out=ended train.resume=auto train.steps=6", 0,
+           "saved ended/checkpoints/step-00000006");
     expect("mkdir begun-only && touch begun-only/config.yaml && $L train $C train.out=none "
            "train.resume=begun-only",
            ls_exit_code(LS_ECKPT), "train.resume: begun-only holds no checkpoint: train it first");
