@@ -757,6 +757,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     launch_prom_open(&l->prom, l->launch);
     launch_deadline_open(&l->deadline, l->config->launch.deadline_s, l->hosts.kind == LAUNCH_SLURM);
     l->kept = newest_kept(l, newest_saved(l));
+    launch_resume_tell(l->config, l->kept, l->launch->log);
     l->doubted = -1;
     return status;
 }

@@ -338,6 +338,9 @@ int64_t launch_newest(const char *run, double *time);
 /* A job that is started again goes on from the run's newest checkpoint: LS_ECONFIG where
  * train.resume names an older one of the run, since it would not go back. */
 int launch_resume_check(const struct ls_config *config, struct ls_error *error);
+/* A warning where train.resume names a checkpoint elsewhere that is not used, because the run has
+ * its own. kept: the step of its newest checkpoint or snapshot; -1: there is none. */
+void launch_resume_tell(const struct ls_config *config, int64_t kept, const struct ls_log *log);
 
 /* ---- events ---------------------------------------------------------------------------------- */
 

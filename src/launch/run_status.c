@@ -127,12 +127,19 @@ int64_t launch_newest(const char *run, double *time)
     return newest.step;
 }
 
+/* Whether train.resume names train.out, or a checkpoint of it. out: the path of that. */
+static bool resumes_own(const struct ls_config *config, char out[PATH_MAX])
+{
+    char of[PATH_MAX], run[PATH_MAX];
+    return !ls_checkpoint_run(config->train.resume, of, NULL) && realpath(of, run) &&
+           realpath(config->train.out, out) && !strcmp(run, out);
+}
+
 int launch_resume_check(const struct ls_config *config, struct ls_error *error)
 {
     const char *path = config->train.resume;
-    char of[PATH_MAX], run[PATH_MAX], out[PATH_MAX], newest[PATH_MAX], there[PATH_MAX];
-    if (ls_config_resume_path(config) != path || ls_checkpoint_run(path, of, NULL) ||
-        !realpath(of, run) || !realpath(config->train.out, out) || strcmp(run, out) ||
+    char out[PATH_MAX], newest[PATH_MAX], there[PATH_MAX];
+    if (ls_config_resume_path(config) != path || !resumes_own(config, out) ||
         ls_checkpoint_newest(out, newest, NULL) || !realpath(path, there) ||
         !strcmp(newest, there) || !strcmp(out, there))
         return LS_OK;
@@ -141,6 +148,19 @@ int launch_resume_check(const struct ls_config *config, struct ls_error *error)
         "this run has the newer %.300s, from which a job goes on: leave train.resume out. To go "
         "back, start `lockstep train` with it once, which sets the newer ones aside",
         newest);
+}
+
+void launch_resume_tell(const struct ls_config *config, int64_t kept, const struct ls_log *log)
+{
+    const char *path = config->train.resume;
+    char out[PATH_MAX];
+    if (kept < 0 || ls_config_resume_path(config) != path || resumes_own(config, out))
+        return;
+    ls_log(log, LS_LOG_WARNING,
+           "train.resume = %s is not used, because %s goes on from its own step %ld. To go back, "
+           "start `lockstep train` with it once; if it is only where the run began, write "
+           "train.resume=auto train.resume_else=%s",
+           path, config->train.out, (long)kept, path);
 }
 
 /* Who holds the run's lock, and its launcher's. */

@@ -1283,6 +1283,30 @@ CASE(test_a_snapshot_is_gone_on_from)
     }
 }
 
+static void expect_unused(const char *keys, bool unused)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    char words[1024];
+    snprintf(words, sizeof words, "launch " LAUNCHED_KEYS "train.out=kept %s", keys);
+    assert_int_equal(program_run(enter, words, output), 0);
+    bool told = strstr(output, "train.resume = archive is not used, because kept goes on from its "
+                               "own step 0. ") != NULL;
+    if (told != unused)
+        fail_msg("%s: %s", keys, output);
+}
+
+/* A run with a checkpoint of its own goes on from that, and says so if another one was named. */
+CASE(test_a_checkpoint_elsewhere_is_not_used)
+{
+    skip_without_mpi();
+    mpirun_write("", 0);
+    expect_unused("train.resume=archive", false);
+    program_expect_under(enter, "train " LAUNCHED_KEYS "train.out=kept train.steps=0", 0, "");
+    expect_unused("train.resume=archive", true);
+    expect_unused("train.resume=auto train.resume_else=archive", false);
+    expect_unused("train.resume=kept", false);
+}
+
 /* A rank that cannot go on: the step is ended by its name, which squeue tells of this job alone. */
 CASE(test_the_tasks_of_a_step_that_is_killed)
 {
