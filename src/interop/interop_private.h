@@ -119,6 +119,9 @@ struct source_kind {
                   struct ls_ops *ops, int64_t first, int64_t count, float *values);
 };
 extern const struct source_kind source_hf, source_llmc, source_run;
+/* LS_ECONFIG if path is a checkpoint that does not lie in a run's folder: it has no configuration.
+ * run: where that would be. */
+int interop_run_check(const char *path, const char *run, struct ls_error *error);
 /* Of a run with adapters its own configuration; NULL: it is no such run. */
 const struct ls_config *run_adapted(const struct ls_model_source *source);
 

@@ -25,6 +25,17 @@ bool ls_model_is_foreign(const char *path)
            (ls_path_ends(path, ".bin") && stat(path, &found) == 0 && S_ISREG(found.st_mode));
 }
 
+int interop_run_check(const char *path, const char *run, struct ls_error *error)
+{
+    if (!ls_checkpoint_is_one(path) || interop_exists(run, "config.yaml"))
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.300s: a checkpoint apart from its run, whose config.yaml is needed: "
+                        "expected one in RUN/checkpoints. Copy it there, or make a run of it: "
+                        "lockstep train with train.resume=%.300s",
+                        path, path);
+}
+
 static int kind_of(struct ls_model_source *source, struct ls_error *error)
 {
     char run[PATH_MAX], hint[1024] = "", hub[LS_HUB_HINT_BYTES];
@@ -51,6 +62,9 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
                             "expected a run of both, which lockstep import MODEL --out RUN "
                             "lora.from=%.300s makes",
                             source->path, source->path);
+    if (source->kind == &source_hf && !is_hf(source->path) &&
+        interop_run_check(source->path, run, error))
+        return LS_ECONFIG;
     if (source->kind == &source_hf && !is_hf(source->path) &&
         ls_path_inside(run, source->path, "config.json", error))
         return LS_EIO; /* a link to nothing */

@@ -20,6 +20,8 @@ static int source_read(struct resharding *r, struct ls_error *error)
     const struct ls_reshard *what = r->what;
     int status = ls_checkpoint_run(what->from, r->run, error);
     if (!status)
+        status = interop_run_check(what->from, r->run, error);
+    if (!status)
         status = ls_kept_read(r->run, &r->kept, &r->tokenizer, error);
     return status ? status
                   : ls_checkpoint_choose(&r->from, what->from, what->which, what->log, error);

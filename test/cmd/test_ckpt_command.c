@@ -187,6 +187,9 @@ CASE(test_the_folder_of_checkpoints)
  * names the best one, and by its name where its description is lost. */
 CASE(test_one_checkpoint)
 {
+    static const char *const apart[] = {
+        "$L ckpt reshard place/copy --out four", "$L ckpt average place/copy one --out four",
+        "$L export place/copy --out four", "$L eval place/copy corpus_valid"};
     const struct ls_checkpoint_best best = {.step = 4, .loss = 1, .sequences = 8};
     struct ls_error error = {0};
     char old[4096];
@@ -199,6 +202,9 @@ CASE(test_one_checkpoint)
     old_checkpoint_copy(at("one/checkpoints/step-00000005"), old);
     expect("mv old/checkpoints/step-00000005 copy && $L ckpt verify copy", 0,
            "whole    copy: step 5, ");
+    assert_int_equal(shell("mkdir place && mv copy place"), 0);
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        expect(apart[i], 2, "place/copy: a checkpoint apart from its run, ");
     expect("mkdir step-00000003 && $L ckpt verify step-00000003/", 1, "DAMAGED  step-00000003/: ");
 }
 
