@@ -57,6 +57,7 @@ static void metric_visit(void *user, const struct ls_record *record)
         text_take(record, "layout", s->layout, sizeof s->layout);
         s->ranks = launch_count(record, "ranks");
         reading->end[0] = s->text[0] = '\0';
+        s->step = ls_max(s->step, step); /* of another run, perhaps: no step of its own yet */
         reading->began = fmax(ls_record_value(record, "time"), 0);
     } else if (event && !strcmp(event, "end")) {
         text_take(record, "how", reading->end, sizeof reading->end);
