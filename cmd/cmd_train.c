@@ -177,9 +177,7 @@ static void on_idle(void *user, int64_t step, const char *hash)
     printf("nothing is left to do: the run is at step %ld of %ld; to train on, set train.extend "
            "(steps after train.steps, now %ld) and train.resume=auto\nhash %s\n",
            (long)step, (long)ls_config_steps(config), (long)config->train.extend, hash);
-    if (!p->saved && strcmp(config->train.resume, "auto"))
-        cmd_print("step %ld  saved %s\n", (long)step, config->train.resume);
-    else if (!p->saved)
+    if (!p->saved) /* by an earlier start */
         on_saved(user, step);
     cmd_flush();
 }

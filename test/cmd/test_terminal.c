@@ -203,6 +203,8 @@ CASE(test_nothing_is_left_to_do)
         {"train.out=done train.resume=auto parallel.dp=2 log.progress=off", "step 12 of 12",
          "done/checkpoints/step-00000012\n", true, true},
         {"train.out=other train.resume=done/checkpoints/step-00000012", "step 12 of 12",
+         "other/checkpoints/step-00000012\n", true, true},
+        {"train.out=done train.resume=done/checkpoints/step-00000012", "step 12 of 12",
          "done/checkpoints/step-00000012\n", true, true},
         {"train.out=done train.resume=auto train.extend=3", "step 15/15",
          "done/checkpoints/step-00000015\n", false, false},
