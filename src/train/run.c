@@ -389,12 +389,10 @@ static int peak_given(struct ls_running *run, struct ls_error *error)
 /* Local, on rank 0. */
 static int go_back(struct ls_running *run, struct ls_error *error)
 {
-    int later;
-    int status = run_folder_go_back(run->config, ls_trainer_steps(run->trainer), &run->events.log,
-                                    &later, error);
-    if (later > 0)
-        second_copy_went_back(run->copy);
-    return status;
+    const int64_t step = ls_trainer_steps(run->trainer);
+    const struct ls_log *log = &run->events.log;
+    int status = second_copy_went_back(run->copy, run->config, step, log, error);
+    return status ? status : run_folder_go_back(run->config, step, log, error);
 }
 
 /* Local, on rank 0. */
@@ -405,7 +403,7 @@ static int writer_open(struct ls_running *run, bool resumed, struct ls_error *er
         status = run_start_check(run, resumed, error);
     if (!status) /* refuses another tokenizer before it writes */
         status = folder_fill(run, resumed, error);
-    if (!status && strcmp(run->config->train.resume, "auto"))
+    if (!status && resumed && strcmp(run->config->train.resume, "auto"))
         status = go_back(run, error);
     if (!status && *run->origin)
         status = workers_begin_from(run->trainer, run->origin, error);

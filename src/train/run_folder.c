@@ -145,21 +145,20 @@ static int later_set_aside(const char *run, int64_t step, int *count, struct ls_
 }
 
 int run_folder_go_back(const struct ls_config *config, int64_t step, const struct ls_log *log,
-                       int *count, struct ls_error *error)
+                       struct ls_error *error)
 {
     int workers = config->async.mode == LS_CONFIG_SYNC ? 0 : (int)ls_config_workers(config);
-    int theirs = 0;
+    int count = 0, theirs = 0;
     char run[PATH_MAX];
-    *count = 0;
-    int status = later_set_aside(config->train.out, step, count, error);
+    int status = later_set_aside(config->train.out, step, &count, error);
     for (int worker = 0; worker < workers && !status; worker++) {
         snprintf(run, sizeof run, "%s/workers/%04d", config->train.out, worker);
         status = later_set_aside(run, step, &theirs, error);
     }
-    if (!status && *count > 0)
+    if (!status && count > 0)
         ls_log(log, LS_LOG_WARNING,
                "%s: %s of steps behind %lld set aside, as step-*.old: the run computes these steps "
                "again. Remove them if you do not need them",
-               config->train.out, ls_counted(*count, "checkpoint").text, (long long)step);
+               config->train.out, ls_counted(count, "checkpoint").text, (long long)step);
     return status;
 }

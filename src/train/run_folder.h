@@ -26,9 +26,8 @@ void run_folder_sweep(const struct ls_config *config, const struct ls_log *log);
 void run_folder_sweep_tiers(const struct ls_config *config, const struct ls_log *log);
 
 /* The run goes on from a checkpoint that the user named, of that step. Later ones are of steps that
- * it computes again, maybe otherwise: each becomes step-%08d.old, so that no start goes on from it.
- * *count: how many. */
+ * it computes again, maybe otherwise: each becomes step-%08d.old, and no start goes on from it. */
 int run_folder_go_back(const struct ls_config *config, int64_t step, const struct ls_log *log,
-                       int *count, struct ls_error *error);
+                       struct ls_error *error);
 
 #endif

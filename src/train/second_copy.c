@@ -34,7 +34,7 @@ struct second_copy {
     char owner[LS_PLACE_OWNER_BYTES]; /* the run, whose the place is to be; "" before it is known */
     pthread_t thread;
     bool running;
-    bool back;                   /* the run went back: no later copy is of its steps */
+    int64_t back;                /* the run went back there: later copies are not its own; -1 */
     int64_t keep;                /* train.keep */
     struct ls_progress progress; /* of the thread */
     pthread_mutex_t lock;        /* of what follows */
@@ -83,6 +83,57 @@ static void held_release(const struct second_copy *copy, struct ls_held **held)
     free(held);
 }
 
+/* ---- going back ------------------------------------------------------------------------------ */
+
+/* In the run's folder: the step that it went back to, while its place may have copies of later
+ * steps, which are of the past that it left. */
+#define BACK_FILE "went_back"
+
+static int back_read(const char *run_directory, int64_t *step, struct ls_error *error)
+{
+    enum { BACK_BYTES_MAX = 4096 };
+    char path[PATH_MAX], *text;
+    size_t bytes;
+    long long found = -1;
+    *step = -1;
+    int status = ls_path_join(path, run_directory, BACK_FILE, error);
+    if (status || (access(path, F_OK) && errno == ENOENT))
+        return status;
+    status = ls_file_read(path, BACK_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
+    if (status)
+        return status;
+    if (sscanf(text, "step %lld", &found) != 1 || found < 0)
+        status = ls_error_set(error, LS_ECKPT,
+                              "%s: expected \"step\" with the number of the step that the run went "
+                              "back to; remove the file if it did not go back",
+                              path);
+    free(text);
+    *step = found;
+    return status;
+}
+
+static int back_write(const char *run_directory, int64_t step, struct ls_error *error)
+{
+    char path[PATH_MAX], text[40];
+    int bytes = snprintf(text, sizeof text, "step %lld\n", (long long)step);
+    int status = ls_path_join(path, run_directory, BACK_FILE, error);
+    return status ? status : ls_file_put(path, text, (size_t)bytes, NULL, error);
+}
+
+/* The place has only copies of the run's own past. */
+static int back_forget(struct second_copy *copy, const char *run_directory, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    if (copy->back < 0)
+        return LS_OK;
+    int status = ls_path_join(path, run_directory, BACK_FILE, error);
+    if (!status && unlink(path) && errno != ENOENT)
+        status = ls_error_errno(error, errno, "%s: cannot be removed", path);
+    if (!status)
+        copy->back = -1;
+    return status;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* What cannot be looked at is not gone. */
@@ -95,7 +146,8 @@ static bool is_gone(const char *run_directory, int64_t step)
 
 /* What the run no longer has leaves the place too, but for its newest copy. A run whose folder
  * cannot be read has lost its checkpoints, and not removed them; so has one that has fewer than it
- * keeps, which are those of earlier steps. */
+ * keeps, which are those of earlier steps. Where it went back, all other copies of steps behind
+ * that leave, since they are of the steps that it left. */
 static int copies_prune(struct second_copy *copy, const struct job *job, int part,
                         struct ls_error *error)
 {
@@ -104,16 +156,19 @@ static int copies_prune(struct second_copy *copy, const struct job *job, int par
     size_t count = 0;
     int local = 0;
     char run[PATH_MAX];
+    const bool back = copy->back >= 0;
     int status = part_path(run, job->run, part, error);
     status = status ? status : ls_checkpoint_count(run, &local, error);
     if (status || !local)
         return status;
     status = part_place(copy, part, &place, error);
     status = status ? status : ls_place_list(place, &steps, &count, error);
-    for (size_t i = copy->back ? 0 : 1; i < count && !status; i++)
-        if ((steps[i] > job->step || (steps[i] < job->step && local >= copy->keep)) &&
-            is_gone(run, steps[i]))
+    for (size_t i = back ? 0 : 1; i < count && !status; i++) {
+        bool left = back && steps[i] > copy->back;
+        bool gone = (steps[i] > job->step || local >= copy->keep) && is_gone(run, steps[i]);
+        if (steps[i] != job->step && (left || gone))
             status = ls_place_remove(place, steps[i], error);
+    }
     free(steps);
     return status;
 }
@@ -166,6 +221,8 @@ static struct copy_outcome job_do(struct second_copy *copy, const struct job *jo
     int pruned = status;
     for (int part = 0; part < copy->parts && !pruned; part++)
         pruned = copies_prune(copy, job, part, &error);
+    if (!pruned)
+        back_forget(copy, job->run, &error);
     if (status)
         outcome.how = COPY_FAILED;
     snprintf(outcome.text, sizeof outcome.text, "%s", error.text);
@@ -346,17 +403,34 @@ static int step_get(struct second_copy *copy, const char *run_directory, int64_t
     return status;
 }
 
-/* The newest of the copies that is sound, if it is of a later step than newest, which is the run's.
- * *fetched: there is one. */
+/* No copy was fetched, and those of later steps than the run went back to are left alone. */
+static int goes_nowhere(const struct second_copy *copy, const struct ls_config *config,
+                        struct ls_error *error)
+{
+    char folder[PATH_MAX];
+    if (ls_config_resume_path(config) || ls_run_has_snapshot(config, folder))
+        return LS_OK;
+    return ls_error_set(error, LS_ECKPT,
+                        "%.300s went back to step %ld and has no checkpoint since, and %.300s has "
+                        "only copies of later steps: name the checkpoint again with "
+                        "train.resume=PATH, or remove %.300s/" BACK_FILE " to go on from the "
+                        "newest copy",
+                        config->train.out, (long)copy->back, copy->where, config->train.out);
+}
+
+/* The newest of the copies that is sound, if it is of a later step than newest, which is the run's,
+ * and of no later one than the run went back to. *fetched: there is one. */
 static int fetch(struct second_copy *copy, const struct ls_config *config, int64_t newest,
                  const struct ls_log *log, bool *fetched, struct ls_error *error)
 {
     int64_t *steps = NULL;
-    size_t count = 0;
+    size_t count = 0, first = 0;
     struct ls_error damage = {0};
     *fetched = false;
     int status = ls_place_list(copy->places[0], &steps, &count, error);
-    for (size_t i = 0; i < count && !status && !*fetched && steps[i] > newest; i++) {
+    while (!status && copy->back >= 0 && first < count && steps[first] > copy->back)
+        first++;
+    for (size_t i = first; i < count && !status && !*fetched && steps[i] > newest; i++) {
         struct ls_error why = {0};
         status = step_get(copy, config->train.out, steps[i], &why);
         *fetched = !status;
@@ -375,7 +449,9 @@ static int fetch(struct second_copy *copy, const struct ls_config *config, int64
         status = ls_error_set(error, LS_ECKPT,
                               "none of %zu copies in %s is sound, and %s has no checkpoint (name "
                               "another place to start afresh); the newest: %.600s",
-                              count, copy->where, config->train.out, damage.text);
+                              count - first, copy->where, config->train.out, damage.text);
+    else if (!status && !*fetched && newest < 0 && first > 0)
+        status = goes_nowhere(copy, config, error);
     free(steps);
     return status;
 }
@@ -414,10 +490,26 @@ void second_copy_own(struct second_copy *copy, const char *run)
         snprintf(copy->owner, sizeof copy->owner, "%s", run);
 }
 
-void second_copy_went_back(struct second_copy *copy)
+int second_copy_went_back(struct second_copy *copy, const struct ls_config *config, int64_t step,
+                          const struct ls_log *log, struct ls_error *error)
 {
-    if (copy)
-        copy->back = true;
+    int64_t *steps = NULL;
+    size_t count = 0;
+    if (!copy)
+        return LS_OK;
+    bool known = copy->places[0] && !ls_place_list(copy->places[0], &steps, &count, NULL);
+    bool later = known && count > 0 && steps[0] > step;
+    free(steps);
+    bool marked = copy->back >= 0; /* by an earlier start, with another step */
+    copy->back = step;
+    if (known && !later && !marked)
+        return LS_OK;
+    if (later)
+        ls_log(log, LS_LOG_WARNING,
+               "%s has copies of steps behind %ld, which the run computes again: they are removed "
+               "with the next copy. Save elsewhere what you need of them",
+               copy->where, (long)step);
+    return back_write(config->train.out, step, error);
 }
 
 static int begins_anew(const struct second_copy *copy, struct ls_error *error)
@@ -507,6 +599,7 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
     }
     copy->parts = parts;
     copy->keep = config->train.keep;
+    copy->back = -1;
     pthread_mutex_init(&copy->lock, NULL);
     ls_condition_init(&copy->changed);
     snprintf(copy->where, sizeof copy->where, "%s", config->checkpoint.also);
@@ -516,7 +609,8 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
         .ends = gives_up,
         .user = copy};
     struct ls_place *place;
-    int status = part_place(copy, 0, &place, &why);
+    int status = back_read(config->train.out, &copy->back, &why);
+    status = status ? status : part_place(copy, 0, &place, &why);
     status = status ? status : look(copy, config, log, &why);
     if (status == LS_EIO && !ls_checkpoint_count(config->train.out, &there, NULL) && there > 0) {
         ls_log(log, LS_LOG_WARNING,

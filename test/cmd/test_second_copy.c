@@ -120,6 +120,45 @@ CASE(test_a_loss_takes_no_copy)
         0, "copies-l/step-00000008copies-l/step-00000010");
 }
 
+/* The newer copies are of the past that the run left: no start fetches them, whether it ended
+ * before its first checkpoint (here the disk refuses that) or before the first copy. */
+CASE(test_going_back_is_not_undone)
+{
+    expect("$L train $C train.out=m train.steps=4 checkpoint.also=copies-m " SAVES
+           "&& mkdir kept && cp -r m/checkpoints/step-00000004 kept "
+           "&& $L train $C train.out=m train.steps=8 train.resume=auto "
+           "checkpoint.also=copies-m " SAVES "&& rm -r m/checkpoints",
+           0, "hash");
+    expect("ulimit -f 40; $L train $C train.out=m train.steps=6 checkpoint.also=copies-m "
+           "train.resume=kept/step-00000004 train.save_every=6",
+           ls_exit_code(LS_EIO), "copies-m has copies of steps behind 4");
+    assert_true(exists("copies-m/step-00000008/manifest.json"));
+    expect("$L train $C train.out=m train.steps=8 train.resume=auto checkpoint.also=copies-m",
+           ls_exit_code(LS_ECKPT), "checkpoint.also: m went back to step 4");
+    expect("$L train $C train.out=m train.steps=6 checkpoint.also=copies-m "
+           "train.resume=kept/step-00000004 " SAVES " && ls -d copies-m/step-* | tr -d '\n'",
+           0, "copies-m/step-00000006");
+    assert_int_equal(matches("copies-m/step-*"), 1);
+    assert_false(exists("m/went_back"));
+    expect(
+        "$L train $C train.out=m train.steps=8 train.resume=auto checkpoint.also=copies-m " SAVES,
+        0, "going on from m/checkpoints/step-00000006");
+    assert_null(strstr(output, "fetched"));
+    expect("$L train $C train.out=n train.steps=8 checkpoint.also=" BUCKET "-n " SAVES, 0, "hash");
+    s3_server_fail(server, S3_REFUSE, 1, true);
+    expect("$L train $C train.out=n train.steps=7 checkpoint.also=" BUCKET "-n "
+           "train.resume=n/checkpoints/step-00000006 " SAVES,
+           0, "the copy of step 7 is missing in " BUCKET "-n");
+    s3_server_fail(server, S3_SOUND, 0, false);
+    assert_true(exists("n/went_back"));
+    expect("$L train $C train.out=n train.steps=9 train.resume=auto checkpoint.also=" BUCKET
+           "-n " SAVES,
+           0, "going on from n/checkpoints/step-00000007");
+    assert_null(strstr(output, "fetched"));
+    assert_false(exists("n/went_back"));
+    assert_int_equal(s3_server_objects(server, "runs/a-n/step-00000009/"), 3);
+}
+
 CASE(test_a_bucket_has_what_the_disk_lost)
 {
     check_loss("e", BUCKET, "rm -r checkpoints",
