@@ -428,8 +428,9 @@ static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *e
                                       run->records.best.valid,
                                       run->drift.planned ? &run->drift.plan : NULL, resumed, error),
                           error);
-    if (!status && run->trainer->state->saved_step >= 0) /* an earlier start left it uncopied? */
-        second_copy_committed(run->copy, run->config->train.out, run->trainer->state->saved_step);
+    int64_t saved = run->trainer->state->saved_step;
+    if (!status && saved >= 0 && !trainer_newest_elsewhere(run->trainer)) /* left uncopied? */
+        second_copy_committed(run->copy, run->config->train.out, saved);
     if (!status && *run->trainer->layout.note)
         ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
     if (!status)

@@ -279,6 +279,18 @@ CASE(test_a_place_that_is_slow)
     assert_int_equal(s3_server_objects(server, "runs/a-i/step-"), 3);
 }
 
+/* What a run begins from is not its own: no copy of that is due. */
+CASE(test_a_run_that_begins_from_another)
+{
+    undisturbed();
+    expect("$L train $C train.out=q train.steps=14 checkpoint.also=copies-q "
+           "train.resume=whole " SAVES,
+           0, "hash");
+    assert_null(strstr(output, "missing"));
+    assert_int_equal(copies("q", "failed"), 0);
+    assert_int_equal(copies("q", "done"), 1);
+}
+
 /* How long a place that was opened last may be slow, and silent. */
 static double slow_s, patient_s;
 
