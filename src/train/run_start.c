@@ -21,14 +21,12 @@ static void origin_find(const struct ls_running *run, char origin[PATH_MAX])
 {
     const struct ls_config *config = run->config;
     const struct ls_state *state = run->trainer->state;
-    const char *path = ls_config_resume_path(config), *also = config->checkpoint.also;
-    char above[PATH_MAX];
+    const char *path = ls_config_resume_path(config);
     bool own = !strcmp(config->train.resume, "auto") &&
                (state->from_snapshot || state->saved_step < 0 ||
                 ls_checkpoint_there(config->train.out, state->saved_step));
     origin[0] = '\0';
-    if (own || !path || ls_path_join(above, path, "..", NULL) ||
-        (*also && same_folder(above, also)))
+    if (own || !path || second_copy_holds(config, path))
         return;
     if (ls_checkpoint_run(path, origin, NULL) || same_folder(origin, config->train.out))
         origin[0] = '\0';

@@ -525,7 +525,16 @@ static int begins_anew(const struct second_copy *copy, struct ls_error *error)
                                            copy->where);
 }
 
-/* A run whose folder is lost gets the name by which the place knows it. */
+bool second_copy_holds(const struct ls_config *config, const char *checkpoint)
+{
+    char above[PATH_MAX], folder[PATH_MAX], place[PATH_MAX];
+    return config->checkpoint.also[0] && !ls_path_join(above, checkpoint, "..", NULL) &&
+           realpath(above, folder) && realpath(config->checkpoint.also, place) &&
+           !strcmp(folder, place);
+}
+
+/* A run whose folder is lost gets the name by which the place knows it. It goes on from the place:
+ * from its newest copy, or from the one that was named. */
 static int name_take(const struct second_copy *copy, const struct ls_config *config,
                      struct ls_error *error)
 {
@@ -537,10 +546,11 @@ static int name_take(const struct second_copy *copy, const struct ls_config *con
     if (status || !owner[0] || !strcmp(owner, token.run))
         return status;
     status = ls_checkpoint_count(config->train.out, &count, error);
-    if (status || token.run[0] || count) /* a copied folder has no name */
+    bool from_it =
+        !strcmp(config->train.resume, "auto") || second_copy_holds(config, config->train.resume);
+    if (status || token.run[0] || count || !from_it || /* a copied folder has no name */
+        strlen(owner) != sizeof token.run - 1)
         return status ? status : refuse(copy->where, error);
-    if (strcmp(config->train.resume, "auto") || strlen(owner) != sizeof token.run - 1)
-        return LS_OK;
     memcpy(token.run, owner, sizeof token.run);
     token.start = 1;
     return ls_run_token_write(config->train.out, &token, error);

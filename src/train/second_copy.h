@@ -10,9 +10,12 @@ struct second_copy;
  * run that begins anew (train.resume=never) is refused a place that holds checkpoints. With
  * train.resume=auto, where the place has a newer whole copy than train.out has checkpoints, that is
  * fetched; of copies that are damaged the next older one. A place that has another run's copies is
- * refused. One that cannot be reached is a warning where train.out has a checkpoint. */
+ * refused, unless train.out is new and the run goes on from them: it is that run then. One that
+ * cannot be reached is a warning where train.out has a checkpoint. */
 int second_copy_open(struct second_copy **out, const struct ls_config *config,
                      const struct ls_log *log, struct ls_error *error);
+/* Whether the path is that of a copy in the place, which is a directory. */
+bool second_copy_holds(const struct ls_config *config, const char *checkpoint);
 /* The run's name (ls_run_token), before anything is committed: the place will be its own. */
 void second_copy_own(struct second_copy *copy, const char *run);
 /* Resuming found damage in each checkpoint of train.out: fetches the newest copy, and says so.

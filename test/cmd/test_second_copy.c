@@ -159,6 +159,29 @@ CASE(test_going_back_is_not_undone)
     assert_int_equal(s3_server_objects(server, "runs/a-n/step-00000009/"), 3);
 }
 
+/* A new folder that goes on from a copy that was named is the run whose copies they are. One that
+ * goes on from elsewhere, or begins, is another run, and hears of it before any step. */
+CASE(test_a_copy_that_is_named)
+{
+    expect("$L train $C train.out=o train.steps=4 checkpoint.also=copies-o " SAVES
+           "&& cp -r o elsewhere && rm -r o",
+           0, "hash");
+    expect("$L train $C train.out=p train.steps=6 checkpoint.also=copies-o "
+           "train.resume=elsewhere " SAVES,
+           ls_exit_code(LS_ECONFIG), "copies-o holds the copies of another run");
+    expect("mkdir owned-o && cp copies-o/owner owned-o && $L train $C train.out=p train.steps=6 "
+           "checkpoint.also=owned-o " SAVES,
+           ls_exit_code(LS_ECONFIG), "owned-o holds the copies of another run");
+    expect("$L train $C train.out=p train.steps=6 checkpoint.also=copies-o "
+           "train.resume=copies-o/step-00000004 " SAVES,
+           0, "hash");
+    assert_int_equal(copies("p", "failed"), 0);
+    assert_true(exists("copies-o/step-00000006/manifest.json"));
+    expect("rm -r p/checkpoints && $L train $C train.out=p train.steps=8 train.resume=auto "
+           "checkpoint.also=copies-o " SAVES,
+           0, "that of step 6 was fetched from copies-o");
+}
+
 CASE(test_a_bucket_has_what_the_disk_lost)
 {
     check_loss("e", BUCKET, "rm -r checkpoints",
