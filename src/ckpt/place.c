@@ -243,17 +243,25 @@ int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error
     return place->kind->remove(place, step, error);
 }
 
-int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], struct ls_error *error)
+int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], char folder[PATH_MAX],
+                   struct ls_error *error)
 {
-    owner[0] = '\0';
-    int status = place->kind->owner(place, owner, error);
-    owner[strcspn(owner, "\n")] = '\0';
+    char text[PLACE_OWNER_BYTES] = "";
+    int status = place->kind->owner(place, text, error);
+    size_t first = strcspn(text, "\n");
+    const char *second = text[first] ? text + first + 1 : "";
+    snprintf(owner, LS_PLACE_OWNER_BYTES, "%.*s", (int)ls_min(first, LS_PLACE_OWNER_BYTES - 1),
+             text);
+    snprintf(folder, PATH_MAX, "%.*s", (int)strcspn(second, "\n"), second);
     return status;
 }
 
-int ls_place_own(struct ls_place *place, const char *owner, struct ls_error *error)
+int ls_place_own(struct ls_place *place, const char *owner, const char *folder,
+                 struct ls_error *error)
 {
-    return place->kind->own(place, owner, error);
+    char text[PLACE_OWNER_BYTES];
+    snprintf(text, sizeof text, "%.64s\n%s\n", owner, folder);
+    return place->kind->own(place, text, error);
 }
 
 int ls_place_sweep(struct ls_place *place, struct ls_error *error)

@@ -143,10 +143,9 @@ static int sweep(struct ls_place *place, struct ls_error *error)
     return status;
 }
 
-static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
-                     struct ls_error *error)
+static int owner_get(struct ls_place *place, char owner[PLACE_OWNER_BYTES], struct ls_error *error)
 {
-    enum { OWNER_BYTES_MAX = 4096 };
+    enum { OWNER_BYTES_MAX = 2 * PLACE_OWNER_BYTES };
     char path[PATH_MAX], *text;
     size_t bytes;
     int status = ls_path_join(path, place->where, PLACE_OWNER, error);
@@ -154,7 +153,7 @@ static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
         return status;
     status = ls_file_read(path, OWNER_BYTES_MAX, LS_EIO, &text, &bytes, error);
     if (!status)
-        snprintf(owner, LS_PLACE_OWNER_BYTES, "%.64s", text);
+        snprintf(owner, PLACE_OWNER_BYTES, "%s", text);
     if (!status)
         free(text);
     return status;
@@ -168,7 +167,7 @@ static int owner_put(struct ls_place *place, const char *owner, struct ls_error 
     status = status ? status : ls_atomic_file_open(&file, path, place->options.fault, error);
     if (status)
         return status;
-    ls_atomic_file_printf(&file, "%s\n", owner);
+    ls_atomic_file_printf(&file, "%s", owner);
     return ls_atomic_file_commit(&file, error);
 }
 

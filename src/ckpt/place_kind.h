@@ -26,6 +26,10 @@ struct steps_found {
 };
 int steps_add(struct steps_found *found, int64_t step, struct ls_error *error);
 
+/* The file that says whose the copies are, by two lines: the run's name and its folder. */
+#define PLACE_OWNER "owner"
+enum { PLACE_OWNER_BYTES = LS_PLACE_OWNER_BYTES + PATH_MAX + 1 };
+
 /* Functions as of lockstep/ckpt/place.h; get fills the directory `to`, and verifies nothing. found
  * in any order. */
 struct place_kind {
@@ -35,10 +39,9 @@ struct place_kind {
     int (*get)(struct ls_place *place, int64_t step, const char *to, struct ls_error *error);
     int (*remove)(struct ls_place *place, int64_t step, struct ls_error *error);
     int (*sweep)(struct ls_place *place, struct ls_error *error);
-    int (*owner)(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], struct ls_error *error);
-    int (*own)(struct ls_place *place, const char *owner, struct ls_error *error);
+    int (*owner)(struct ls_place *place, char text[PLACE_OWNER_BYTES], struct ls_error *error);
+    int (*own)(struct ls_place *place, const char *text, struct ls_error *error);
 };
-#define PLACE_OWNER "owner" /* the name of the file that says whose the copies are */
 struct ls_place {
     const struct place_kind *kind;
     struct ls_place_options options;

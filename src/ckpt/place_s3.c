@@ -444,8 +444,7 @@ static int sweep(struct ls_place *place, struct ls_error *error)
     return status ? status : uploads_sweep(place->s3, prefix, "", error);
 }
 
-static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
-                     struct ls_error *error)
+static int owner_get(struct ls_place *place, char owner[PLACE_OWNER_BYTES], struct ls_error *error)
 {
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "%s" PLACE_OWNER, place->s3->prefix);
@@ -453,7 +452,7 @@ static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
         .method = "GET", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
     int status = ls_http_send(place->s3->server, &request, error);
     if (!status && request.code != 404)
-        snprintf(owner, LS_PLACE_OWNER_BYTES, "%.64s", request.text);
+        snprintf(owner, PLACE_OWNER_BYTES, "%s", request.text);
     ls_http_request_release(&request);
     return status;
 }

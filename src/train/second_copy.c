@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A checkpoint to be copied. */
@@ -181,6 +182,24 @@ static int refuse(const char *where, struct ls_error *error)
         where);
 }
 
+/* The run that owns the place is in another folder than this one, and that is still there: it may
+ * go on at any time, or goes on now. A copy of that folder is no run of this name. */
+static int refuse_twin(const struct second_copy *copy, const char *owner, const char *folder,
+                       const char *run_directory, struct ls_error *error)
+{
+    struct ls_run_token token;
+    struct stat theirs, mine;
+    if (!folder[0] || stat(folder, &theirs) || stat(run_directory, &mine) ||
+        (theirs.st_dev == mine.st_dev && theirs.st_ino == mine.st_ino) ||
+        ls_run_token_read(folder, &token, NULL) || strcmp(token.run, owner) != 0)
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.300s holds the copies of another run, which is in %.300s: go on with "
+                        "train.out=%.300s, or name another place. If that folder is of no use any "
+                        "more, remove its file \"start\"",
+                        copy->where, folder, folder);
+}
+
 static void outcome_add(struct second_copy *copy, const struct copy_outcome *outcome)
 {
     LS_ASSERT(copy->count < OUTCOMES_MAX);
@@ -192,16 +211,23 @@ static bool gives_up(void *user)
     return __atomic_load_n(&((struct second_copy *)user)->ends, __ATOMIC_RELAXED);
 }
 
-/* Another run may have taken the place since. One that could not be reached is tried again. */
-static int place_meet(struct second_copy *copy, struct ls_error *error)
+/* Another run may have taken the place since. One that could not be reached is tried again. The
+ * place has the present folder of its run. */
+static int place_meet(struct second_copy *copy, const char *run_directory, struct ls_error *error)
 {
-    char owner[LS_PLACE_OWNER_BYTES];
+    char owner[LS_PLACE_OWNER_BYTES], folder[PATH_MAX], mine[PATH_MAX];
     struct ls_place *place;
     int status = part_place(copy, 0, &place, error);
-    status = status ? status : ls_place_owner(place, owner, error);
-    if (!status && !owner[0])
-        return ls_place_own(place, copy->owner, error);
-    return status || !strcmp(owner, copy->owner) ? status : refuse(copy->where, error);
+    status = status ? status : ls_place_owner(place, owner, folder, error);
+    if (!status && owner[0])
+        status = strcmp(owner, copy->owner) != 0
+                     ? refuse(copy->where, error)
+                     : refuse_twin(copy, owner, folder, run_directory, error);
+    if (!realpath(run_directory, mine))
+        mine[0] = '\0';
+    if (status || (owner[0] && (!mine[0] || !strcmp(folder, mine))))
+        return status;
+    return ls_place_own(place, copy->owner, mine, error);
 }
 
 static struct copy_outcome job_do(struct second_copy *copy, const struct job *job)
@@ -209,7 +235,7 @@ static struct copy_outcome job_do(struct second_copy *copy, const struct job *jo
     struct copy_outcome outcome = {.step = job->step, .how = COPY_DONE};
     struct ls_error error = {0};
     double start_s = ls_now_s();
-    int status = place_meet(copy, &error);
+    int status = place_meet(copy, job->run, &error);
     for (int part = copy->parts - 1; part >= 0 && !status; part--) {
         struct ls_place *place;
         uint64_t bytes = 0;
@@ -538,11 +564,13 @@ bool second_copy_holds(const struct ls_config *config, const char *checkpoint)
 static int name_take(const struct second_copy *copy, const struct ls_config *config,
                      struct ls_error *error)
 {
-    char owner[LS_PLACE_OWNER_BYTES];
+    char owner[LS_PLACE_OWNER_BYTES], folder[PATH_MAX];
     struct ls_run_token token;
     int count;
     int status = ls_run_token_read(config->train.out, &token, error);
-    status = status ? status : ls_place_owner(copy->places[0], owner, error);
+    status = status ? status : ls_place_owner(copy->places[0], owner, folder, error);
+    if (!status && owner[0])
+        status = refuse_twin(copy, owner, folder, config->train.out, error);
     if (status || !owner[0] || !strcmp(owner, token.run))
         return status;
     status = ls_checkpoint_count(config->train.out, &count, error);

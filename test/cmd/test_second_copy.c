@@ -263,6 +263,21 @@ CASE(test_places_that_are_refused)
            "checkpoint.also=owned " SAVES,
            2, "owned holds the copies of another run");
     assert_true(exists("owned/step-00000002/manifest.json"));
+    /* Not the same run, by the same script: that is there, and may be going on. */
+    expect(
+        "$L train $C train.out=twin train.steps=6 train.resume=auto checkpoint.also=owned " SAVES,
+        code, "/first, or name another place");
+    assert_false(exists("twin/start") || exists("twin/checkpoints"));
+    /* It may be moved, and once it is lost another folder takes its place. */
+    expect("mv first moved && $L train $C train.out=moved train.steps=4 train.resume=auto "
+           "checkpoint.also=owned " SAVES " && grep /moved owned/owner",
+           0, "/moved\n");
+    expect(
+        "$L train $C train.out=twin train.steps=6 train.resume=auto checkpoint.also=owned " SAVES,
+        code, "/moved, or name another place");
+    expect("rm -r moved && $L train $C train.out=twin train.steps=6 train.resume=auto "
+           "checkpoint.also=owned " SAVES,
+           0, "that of step 4 was fetched from owned");
 }
 
 /* The bucket refuses from some request after the start on: the run is what it would have been, and

@@ -44,10 +44,12 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
                   struct ls_error *error);
 /* place may be NULL. */
 void ls_place_close(struct ls_place *place);
-/* Whose copies these are: a word of at most 64 bytes, which is "" if nobody has said so. */
-int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
+/* Whose copies these are: a word of at most 64 bytes, and the folder where that run was. Each is ""
+ * if nobody has said so. */
+int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], char folder[PATH_MAX],
                    struct ls_error *error);
-int ls_place_own(struct ls_place *place, const char *owner, struct ls_error *error);
+int ls_place_own(struct ls_place *place, const char *owner, const char *folder,
+                 struct ls_error *error);
 /* (*steps)[*count] = the steps of whole copies, newest first; to be freed. */
 int ls_place_list(struct ls_place *place, int64_t **steps, size_t *count, struct ls_error *error);
 
