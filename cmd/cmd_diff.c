@@ -29,11 +29,12 @@ static void print_step(const struct ls_diff *d, int i)
     putchar('\n');
 }
 
-/* The checkpoint of the step that differs, if it is not what its run recorded. */
+/* The first checkpoint that is not what its run recorded. */
 static void print_stray(const struct ls_diff *d, int i)
 {
-    const struct ls_recorded_step *recorded = ls_run_record_at(&d->run[i].record, d->found.step);
-    if (ls_recorded_step_strays(recorded))
+    const struct ls_recorded_step *recorded =
+        ls_run_record_at(&d->run[i].record, d->found.stray_step);
+    if (d->found.strays && ls_recorded_step_strays(recorded))
         printf("the checkpoint of step %ld of %s is not the state that was recorded: its hash is "
                "%s, recorded is %s\n",
                (long)recorded->step, names[i], recorded->saved_hash, recorded->hash);
@@ -46,6 +47,8 @@ static void print_records(const struct ls_diff *d)
         cmd_print("two recipes: %s\n", d->recipe);
     print_run(d, 0);
     print_run(d, 1);
+    print_stray(d, 0);
+    print_stray(d, 1);
     if (found->step == 0) {
         printf("equal up to step %ld (%s compared", (long)found->last,
                ls_counted(found->compared, "step").text);
@@ -53,10 +56,6 @@ static void print_records(const struct ls_diff *d)
                (long)found->equal);
         return;
     }
-    print_stray(d, 0);
-    print_stray(d, 1);
-    if (!found->loss && !found->hash)
-        return;
     printf("the records differ at step %ld, in %s\n", (long)found->step,
            found->loss && found->hash ? "loss and hash"
            : found->loss              ? "the loss"
@@ -133,7 +132,7 @@ int cmd_diff(const struct cmd_args *args, struct ls_error *error)
         ls_diff_open(&d, args->word[0], args->word[1], cmd_args_given(args, "--force"), error);
     if (!status)
         print_records(&d);
-    bool differ = d.found.loss || d.found.hash;
+    bool differ = d.found.step > 0;
     if (!status && differ && !cmd_args_given(args, "--no-rerun")) {
         status = ls_diff_rerun(&d, begin_print, NULL, error);
         if (!status)
@@ -141,5 +140,5 @@ int cmd_diff(const struct cmd_args *args, struct ls_error *error)
     }
     ranks_end(status, error);
     ls_diff_release(&d);
-    return status ? status : d.found.step > 0;
+    return status ? status : differ || d.found.strays;
 }

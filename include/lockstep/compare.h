@@ -160,7 +160,9 @@ struct ls_run_difference {
     int64_t last;     /* the last of them */
     int64_t step;     /* the first that differs, 0: none */
     bool loss, hash;  /* in what it differs */
-    bool saved;       /* a checkpoint of it strays (ls_recorded_step_strays) */
+    /* The first step of which a checkpoint strays (ls_recorded_step_strays), up to `step`. */
+    bool strays;
+    int64_t stray_step;
     /* The newest step before it after which both recorded the same hash, 0: none. Up to there the
      * runs are equal for certain; between there and `step` only what was recorded is. */
     int64_t equal;

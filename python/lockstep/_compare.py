@@ -94,9 +94,9 @@ class Difference(NamedTuple):
 
     ``step`` is the first in which the records differ, in ``loss`` or ``hash``; None: in none of the
     ``compared`` steps up to ``last``. ``hash`` is also true if a checkpoint of the step is not the
-    state that its run recorded; if no more differs, nothing is computed again. After both were computed again: the first ``tensor`` that
-    differs, at ``tensor_step`` (None: they agree, so that a machine or a build is the cause), and
-    whether each run was reproduced.
+    state that its run recorded; if no more differs, nothing is computed again. After both were
+    computed again: the first ``tensor`` that differs, at ``tensor_step`` (None: they agree, so that
+    a machine or a build is the cause), and whether each run was reproduced.
     """
 
     step: Optional[int]

@@ -42,12 +42,12 @@ static void equality_say(struct report *report, const struct ls_run_record *a,
         ls_html_print(report->file, "p", "verdict",
                       "Equal losses up to step %ld: %s compared bit by bit, no hash among them.",
                       (long)found.last, ls_counted(found.compared, "step").text);
-    if (found.saved)
+    if (found.strays)
         ls_html_print(report->file, "p", "warn",
                       "A checkpoint of step %ld is not the state that its run recorded: "
                       "`lockstep diff` says which.",
-                      (long)found.step);
-    if (!found.loss && !found.hash)
+                      (long)found.stray_step);
+    if (found.step == 0)
         return;
     ls_html_print(report->file, "p", recipe ? NULL : "warn",
                   "The records differ at step %ld, in %s%s%s", (long)found.step,

@@ -267,10 +267,13 @@ void ls_run_records_compare(const struct ls_run_record *a, const struct ls_run_r
         d->last = here->step;
         if (d->step)
             continue;
+        if (!d->strays && (ls_recorded_step_strays(here) || ls_recorded_step_strays(there))) {
+            d->strays = true;
+            d->stray_step = here->step;
+        }
         d->loss = losses && here->loss_bits != there->loss_bits;
         d->hash = hashes && strcmp(here->hash, there->hash) != 0;
-        d->saved = ls_recorded_step_strays(here) || ls_recorded_step_strays(there);
-        if (d->loss || d->hash || d->saved)
+        if (d->loss || d->hash)
             d->step = here->step;
         else if (hashes)
             d->equal = here->step;

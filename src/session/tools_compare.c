@@ -116,11 +116,13 @@ static void rerun_answer(struct ls_session *s, const struct ls_diff *d)
 
 static void records_answer(struct ls_session *s, const struct ls_run_difference *found)
 {
-    answer_set(s, "step", found->step ? json_integer(found->step) : json_null());
+    int64_t step = found->step ? found->step : found->stray_step;
+    answer_set(s, "step", found->step || found->strays ? json_integer(step) : json_null());
     answer_set(s, "compared", json_integer(found->compared));
     answer_set(s, "last", json_integer(found->last));
     answer_set(s, "loss", json_boolean(found->loss));
-    answer_set(s, "hash", json_boolean(found->hash || found->saved));
+    answer_set(s, "hash",
+               json_boolean(found->hash || (found->strays && step == found->stray_step)));
     answer_set(s, "hash_equal_to", found->equal ? json_integer(found->equal) : json_null());
 }
 
@@ -143,7 +145,7 @@ static int diff_alone(struct ls_session *s, struct ls_error *error)
         answer_set(s, "recipe", json_string(d->recipe));
     if (!status)
         records_answer(s, &d->found);
-    if (!status && again && (d->found.loss || d->found.hash)) {
+    if (!status && again && d->found.step) {
         status = ls_diff_rerun(d, NULL, NULL, error);
         if (!status)
             rerun_answer(s, d);

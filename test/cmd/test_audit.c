@@ -518,6 +518,12 @@ CASE(test_a_checkpoint_of_another_run)
     expect("$L report one altered --output page.html && grep -c 'checkpoint of step 8 is not' "
            "page.html",
            0, "1");
+    expect("rm -rf both && cp -r altered both && "
+           "sed -i '/\"step\": 7,/s/\"loss_bits\": \"[^\"]*\"/\"loss_bits\": \"3f800000\"/' "
+           "both/metrics.jsonl && rm -r both/checkpoints/step-00000004 && "
+           "cp -r both/checkpoints/step-00000008 both/checkpoints/step-00000004; "
+           "$L diff one both --no-rerun",
+           1, "the records differ at step 7, in the loss");
     expect("echo '{\"step\": 8, \"event\": \"save\", \"changed\": 1}' >> altered/metrics.jsonl; "
            "$L diff one altered", /* what its program made of the state */
            0, "equal up to step 8");
