@@ -32,17 +32,29 @@ static void origin_find(const struct ls_running *run, char origin[PATH_MAX])
         origin[0] = '\0';
 }
 
-struct same_state {
-    const char *hash;
-    bool is;
-};
+enum { HASH_BYTES = 33 };
 
-static void state_compare(void *user, const char *directory,
-                          const struct ls_checkpoint_state *state)
+static void hash_take(void *user, const char *directory, const struct ls_checkpoint_state *state)
 {
-    struct same_state *same = user;
     (void)directory;
-    same->is = !strcmp(state->hash, same->hash);
+    snprintf(user, HASH_BYTES, "%s", state->hash);
+}
+
+/* Whether the state that was named is that of train.out at this step: its checkpoint has the hash
+ * of the record, or of the run's own checkpoint. */
+static bool same_state(const struct ls_running *run)
+{
+    const struct ls_config *config = run->config;
+    const int64_t step = ls_trainer_steps(run->trainer);
+    char named[HASH_BYTES] = "", own[HASH_BYTES] = "", path[PATH_MAX];
+    if (run->records.last_step == step)
+        snprintf(own, sizeof own, "%s", run->records.last_hash);
+    else if (!ls_checkpoint_path(path, config->train.out, step, NULL))
+        ls_checkpoint_visit(path, hash_take, own, NULL);
+    const char *resume = config->train.resume;
+    if (!ls_checkpoint_newest(resume, path, NULL))
+        ls_checkpoint_visit(path, hash_take, named, NULL);
+    return own[0] && !strcmp(own, named);
 }
 
 /* Whether steps up to the present one stay in train.out: their records, or a checkpoint. */
@@ -51,8 +63,10 @@ static int steps_stay(const struct ls_running *run, bool *stay, struct ls_error 
     int64_t *steps, count;
     *stay = run->records.last_step > 0;
     int status = ls_checkpoint_steps(run->config->train.out, &steps, &count, error);
-    if (status)
+    if (status) {
+        free(steps);
         return ls_config_blame(run->config, "train.out", error), status;
+    }
     *stay |= count > 0 && steps[count - 1] <= ls_trainer_steps(run->trainer);
     free(steps);
     return LS_OK;
@@ -63,8 +77,6 @@ static int steps_stay(const struct ls_running *run, bool *stay, struct ls_error 
 static int origin_check(struct ls_running *run, const char *origin, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
-    const struct records *records = &run->records;
-    struct same_state same = {records->last_hash, false};
     bool stay;
     if (!*origin)
         return LS_OK;
@@ -73,14 +85,13 @@ static int origin_check(struct ls_running *run, const char *origin, struct ls_er
         snprintf(run->origin, sizeof run->origin, "%s", origin);
     if (status || !stay || !strcmp(config->train.resume, "auto"))
         return status;
-    if (records->last_hash[0] && records->last_step == ls_trainer_steps(run->trainer))
-        ls_checkpoint_visit(config->train.resume, state_compare, &same, NULL);
-    return same.is ? LS_OK
-                   : ls_config_reject(config, LS_ECONFIG, "train.out", error,
-                                      "this run has done other steps than %.300s, which "
-                                      "train.resume names: name another directory, or go on from "
-                                      "one of this run's own checkpoints",
-                                      config->train.resume);
+    return same_state(run)
+               ? LS_OK
+               : ls_config_reject(config, LS_ECONFIG, "train.out", error,
+                                  "this run has done other steps than %.300s, which train.resume "
+                                  "names: name another directory, or go on from one of this run's "
+                                  "own checkpoints",
+                                  config->train.resume);
 }
 
 /* ---- what it was given ----------------------------------------------------------------------- */

@@ -470,6 +470,8 @@ CASE(test_it_begins_from_another)
            "diff - ended.txt",
            0, "");
     expect("$L status ended", 0, "step        6 of 6");
+    expect("$L train $C train.out=ended train.resume=origin train.steps=6", 0,
+           "nothing is left"); /* again */
     expect("$L train $C train.out=ended train.resume=auto train.steps=6", 0,
            "saved ended/checkpoints/step-00000006");
     expect("mkdir begun-only && touch begun-only/config.yaml && $L train $C train.out=none "
