@@ -166,6 +166,8 @@ static int copies_prune(struct second_copy *copy, const struct job *job, int par
     status = status ? status : ls_place_list(place, &steps, &count, error);
     for (size_t i = back ? 0 : 1; i < count && !status; i++) {
         bool left = back && steps[i] > copy->back;
+        if (left && job->step <= copy->back) /* there is no copy of what comes in their place */
+            continue;
         bool gone = (steps[i] > job->step || local >= copy->keep) && is_gone(run, steps[i]);
         if (steps[i] != job->step && (left || gone))
             status = ls_place_remove(place, steps[i], error);
@@ -247,7 +249,7 @@ static struct copy_outcome job_do(struct second_copy *copy, const struct job *jo
     int pruned = status;
     for (int part = 0; part < copy->parts && !pruned; part++)
         pruned = copies_prune(copy, job, part, &error);
-    if (!pruned)
+    if (!pruned && job->step > copy->back)
         back_forget(copy, job->run, &error);
     if (status)
         outcome.how = COPY_FAILED;
@@ -533,7 +535,7 @@ int second_copy_went_back(struct second_copy *copy, const struct ls_config *conf
     if (later)
         ls_log(log, LS_LOG_WARNING,
                "%s has copies of steps behind %ld, which the run computes again: they are removed "
-               "with the next copy. Save elsewhere what you need of them",
+               "with the first copy of a later step. Save elsewhere what you need of them",
                copy->where, (long)step);
     return back_write(config->train.out, step, error);
 }

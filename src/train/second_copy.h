@@ -23,8 +23,8 @@ void second_copy_own(struct second_copy *copy, const char *run);
 bool second_copy_restore(struct second_copy *copy, const struct ls_config *config,
                          const struct ls_log *log);
 /* The run goes on from a checkpoint that the user named, of that step, before anything of train.out
- * is changed for it. Copies of later steps leave with the next copy. Until then no start fetches
- * them: a file in train.out, went_back, says so. */
+ * is changed for it. Copies of later steps leave with the first copy of such a step that it
+ * makes itself. Until then no start fetches them: a file in train.out, went_back, says so. */
 int second_copy_went_back(struct second_copy *copy, const struct ls_config *config, int64_t step,
                           const struct ls_log *log, struct ls_error *error);
 /* A checkpoint of run_directory is complete: it is copied next. One that still waits is skipped. */
