@@ -1,10 +1,12 @@
 /* Verbs of a run and of a model: what they are, token ids and texts, files of other programs. */
 #include "session/session_private.h"
 
+#include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct ls_runner *rank_runner(struct rank *rank)
 {
@@ -240,7 +242,10 @@ static int export_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
     char step[32];
-    bool chosen = !rank->run && !ls_model_is_foreign(s->path);
+    struct stat of;
+    bool folder = !stat(s->path, &of) && S_ISDIR(of.st_mode); /* checkpoints/best is none */
+    bool chosen =
+        !rank->run && !ls_model_is_foreign(s->path) && !(folder && ls_checkpoint_is_one(s->path));
     struct ls_export what = {.from = rank->run ? ls_run_folder(rank->run) : s->path,
                              .which = chosen ? step : NULL,
                              .log = &rank->log};

@@ -10,6 +10,7 @@ import pathlib
 import pickle
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -607,6 +608,16 @@ def test_a_model_is_written_as_it_was_opened(recipe, which):
             np.testing.assert_array_equal(model.state_dict()["transformer.wte.weight"], before)
             with ls.Model(run.out, which=which) as newest:
                 assert not np.array_equal(newest.state_dict()["transformer.wte.weight"], before)
+
+
+def test_a_checkpoint_by_another_name_is_written_as_it_was_opened(recipe):
+    """A copy in the run's folder, of a step that the run has otherwise now."""
+    with ls.Run(recipe, {"train.save_every": 1, "train.keep": 9}, progress=False) as run:
+        run.step()
+        kept = shutil.copytree(f"{run.out}/checkpoints/step-00000001", f"{run.out}/checkpoints/good")
+        before = ls.Model(kept).state_dict()["transformer.wte.weight"]
+        shutil.rmtree(f"{run.out}/checkpoints/step-00000001")
+        np.testing.assert_array_equal(ls.Model(kept).state_dict()["transformer.wte.weight"], before)
 
 
 def test_an_answer_is_of_the_order_that_was_asked(recipe):
