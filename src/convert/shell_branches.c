@@ -69,10 +69,18 @@ static enum convert_truth compare_numbers(const char *a, const char *how, const 
     return is ? CONVERT_TRUE : CONVERT_FALSE;
 }
 
+/* The script's own name, by which it sees whether it is run or read by another one. */
+static bool is_script(const char *word)
+{
+    return convert_among(word, "$0|${0}|$BASH_SOURCE|${BASH_SOURCE}|${BASH_SOURCE[0]}");
+}
+
 static enum convert_truth compare(const struct test *t)
 {
     const char *a = t->words[0], *how = t->words[1], *b = t->words[2];
     bool equal = convert_among(how, "=|==");
+    if (is_script(a) && is_script(b) && convert_among(how, "=|==|!="))
+        return equal ? CONVERT_TRUE : CONVERT_FALSE;
     if (!convert_among(how, "=|==|!=|-eq|-ne|-gt|-ge|-lt|-le") || strpbrk(b, "*?[")) /* a pattern */
         return CONVERT_OPEN;
     if (!is_known(t, a) || !is_known(t, b))

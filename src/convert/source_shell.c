@@ -159,8 +159,11 @@ static void read_text(struct shell *s, char *text, size_t bytes, int line)
     s->at = 0;
     s->line = line;
     s->handed_on++;
+    s->documents = 0; /* those of the outer line come behind it */
     convert_branches_group(&s->branches, CONVERT_TRUE);
     read_script(s);
+    memcpy(s->document, outer.document, sizeof s->document);
+    s->documents = outer.documents;
     s->branches.depth = outer.branches.depth;
     s->handed_on--;
     s->text = outer.text;

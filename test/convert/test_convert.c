@@ -1212,6 +1212,10 @@ CASE(test_shell_functions)
         "eval 'f() { L=1; }'\neval f\n",
         "f() { L=1; function\n g\n }\nf\n",
         "f() { [ 1 = 2 ] && L=3 || L=1; }\n[ 1 = 1 ] && f\n",
+        "f() {\n L=1\n}\nf <<E\nf() { L=3; }\nE\n",
+        "f() { A=1; L=$A; }\nif [[ \"${BASH_SOURCE[0]}\" == \"${0}\" ]]; then f; fi\n",
+        "main() { L=1; }\n[ \"$0\" = \"$BASH_SOURCE\" ] && main\n",
+        "L=1\nif [ \"$BASH_SOURCE\" != \"$0\" ]; then L=3; fi\n",
     };
     static const char *const others[] = {
         "main() {\n run --lr 5 --train-iters $L\n}\nL=1\nmain \"$@\"\n",
