@@ -21,6 +21,7 @@ enum {
 struct data_corpus {
     struct input {
         char *path;
+        const char *given;                         /* by the caller: the file, or a folder above */
         enum as { BY_NAME, AS_JSONL, AS_TEXT } as; /* what is in it */
     } * inputs;
     int64_t paths_count, paths_room;
@@ -40,14 +41,15 @@ struct data_corpus {
 /* ---- which files ---------------------------------------------------------------------------- */
 
 /* Takes path over. */
-static int add_path(struct data_corpus *corpus, char *path, enum as as, struct ls_error *error)
+static int add_path(struct data_corpus *corpus, char *path, const char *given, enum as as,
+                    struct ls_error *error)
 {
     if (!ls_list_grow(&corpus->inputs, corpus->paths_count, &corpus->paths_room,
                       sizeof *corpus->inputs)) {
         free(path);
         return ls_no_memory(error, "for the list of input files");
     }
-    corpus->inputs[corpus->paths_count++] = (struct input){path, as};
+    corpus->inputs[corpus->paths_count++] = (struct input){path, given, as};
     return LS_OK;
 }
 
@@ -67,7 +69,8 @@ struct folder {
     ino_t inode;
     int depth;
     enum as as;
-    const struct folder *above; /* NULL: given by the user */
+    const char *given;          /* by the user: this one, or one above */
+    const struct folder *above; /* NULL: it is that */
 };
 static int add_folder(struct data_corpus *corpus, const char *path, struct folder folder,
                       struct ls_error *error);
@@ -104,15 +107,26 @@ static bool is_named(const char *path, const char *ending,
     return length >= tail && !compare(path + length - tail, ending, tail);
 }
 
+struct advice {
+    char text[360];
+};
+static struct advice as_text(const char *path, const char *given)
+{
+    struct advice out;
+    snprintf(out.text, sizeof out.text, "text:%.300s takes %s", given,
+             strcmp(path, given) != 0 ? "all its files as texts" : "it as one text");
+    return out;
+}
+
 /* A table would be one document of commas. */
-static int table_refuse(const char *path, struct ls_error *error)
+static int table_refuse(const char *path, const char *given, struct ls_error *error)
 {
     if (!is_named(path, ".csv", strncasecmp) && !is_named(path, ".tsv", strncasecmp))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
                         "input %.300s: a table, by its name: expected text, or JSON lines in a "
-                        "file NAME.jsonl; text:%.300s takes it as one text",
-                        path, path);
+                        "file NAME.jsonl; %s",
+                        path, as_text(path, given).text);
 }
 
 /* in: the folder that it lies in; NULL: given by the user, so it must be there, may have a mark,
@@ -124,24 +138,26 @@ static int add_input(struct data_corpus *corpus, const char *path, const struct 
     enum as as = in ? in->as : as_marked(&path);
     if (!in && strcmp(path, "-") == 0)
         path = "/dev/stdin";
+    const char *given = in ? in->given : path;
     if (stat(path, &file) != 0)
         return absent(path, error);
     if (S_ISDIR(file.st_mode) && as == AS_JSONL)
         return ls_error_set(error, LS_EINVAL, "input jsonl:%.400s: expected a file, not a folder",
                             path);
     if (S_ISDIR(file.st_mode))
-        return add_folder(corpus, path,
-                          (struct folder){file.st_dev, file.st_ino, in ? in->depth + 1 : 0, as, in},
-                          error);
+        return add_folder(
+            corpus, path,
+            (struct folder){file.st_dev, file.st_ino, in ? in->depth + 1 : 0, as, given, in},
+            error);
     if (in && !S_ISREG(file.st_mode))
         return LS_OK;
-    int status = as == BY_NAME ? table_refuse(path, error) : LS_OK;
+    int status = as == BY_NAME ? table_refuse(path, given, error) : LS_OK;
     if (status)
         return status;
     char *copy = strdup(path);
     if (!copy)
         return ls_no_memory(error, "for the list of input files");
-    return add_path(corpus, copy, as, error);
+    return add_path(corpus, copy, given, as, error);
 }
 
 /* Links are followed, but not one that leads back to a folder above it. */
@@ -301,15 +317,15 @@ static int text_check(const struct input *input, const char *text, size_t length
         return ls_error_set(error, LS_EDATA,
                             "%.300s: a list of JSON objects, of which all would be one document: "
                             "expected a file NAME.jsonl with one object a line: jq -c '.[]' "
-                            "converts it; text:%.300s takes it as one text",
-                            path, path);
+                            "converts it; %s",
+                            path, as_text(path, input->given).text);
     if (!is_records(text, length))
         return LS_OK;
     return ls_error_set(error, LS_EDATA,
                         "%.300s: its lines are JSON objects, but its name does not end in .jsonl, "
                         ".jsonl.gz or .jsonl.zst, so all of it would be one document: rename it, "
-                        "or give jsonl:%.300s; text:%.300s takes it as one text",
-                        path, path, path);
+                        "or give jsonl:%.300s; %s",
+                        path, path, as_text(path, input->given).text);
 }
 
 static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *out,

@@ -514,6 +514,7 @@ CASE_WITH(test_records_under_another_name, setup, support_teardown)
                  "alpaca.json: a list of JSON objects");
     refuse_input(input("code.json", "{\"content\":\"a\"}\n{\"content\":\"a\"}\n"), LS_EDATA,
                  "code.json takes it as one text");
+    refuse_input(support_path("in"), LS_EDATA, "/in takes all its files as texts");
     const char *inputs[] = {marked};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "a|b|");
