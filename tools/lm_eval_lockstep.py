@@ -34,7 +34,7 @@ except ImportError:
 
 
 # What lm_eval hands to every model, from options of its own.
-HARNESS = {"batch_size", "max_batch_size", "device"}
+HARNESS = {"batch_size", "max_batch_size", "device", "trust_remote_code"}
 
 
 @register_model("lockstep")
@@ -109,7 +109,7 @@ def self_test(run):
         raise AssertionError("add_bos_token was passed over")
     except ValueError as error:
         assert "--model_args: add_bos_token: expected run" in str(error), error
-    model = LockstepLM(run, batch_size=1, device=None)
+    model = LockstepLM(run, batch_size=1, device=None, trust_remote_code=True)
     text = "in the beginning"
     (pair, _), (_, greedy), = model.loglikelihood([Request("", text), Request("in the", " end")])
     (rolling,) = model.loglikelihood_rolling([Request(text)])
