@@ -88,6 +88,14 @@ static struct ls_config recipe_draw(void)
     return config;
 }
 
+/* The first case of a seed: its recipe, and its cluster. */
+static struct ls_config case_draw(uint64_t seed, struct ls_cluster *cluster)
+{
+    drawn = seed;
+    *cluster = cluster_draw();
+    return recipe_draw();
+}
+
 /* ---- exhaustive ------------------------------------------------------------------------------ */
 
 static double value_of(enum ls_goal goal, const struct ls_forecast *f)
@@ -210,9 +218,8 @@ CASE(test_bounds_of_blocks_and_updates)
 CASE(test_blocks_that_recompute)
 {
     static const char *const texts[] = {"2-3", "0-1", "full@0;selective@0", "sqrt", "0,1@0"};
-    drawn = 5;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster);
     cluster.accelerator.memory_bytes = 1e12;
     set(&config, "model.layers=4");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -405,9 +412,8 @@ CASE(test_a_search_ends_in_time)
 {
     int64_t early = 0;
     double all = 0;
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     config.parallel.pp = 2;
     turned = true;
     for (int limit = 0; limit < 30; limit++) {
@@ -435,9 +441,8 @@ CASE(test_a_search_ends_in_time)
 /* With more forecasts the best is no worse, and at last it is proven to be the best. */
 CASE(test_a_search_ends_after_so_many_forecasts)
 {
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     double before_s = INFINITY;
     int64_t early = 0;
     bool proven = false;
@@ -557,9 +562,8 @@ int __wrap_ls_simulation_new(const struct ls_layout *layout, const struct ls_pac
 static void step_forecast(int seed, const char *const keys[3], bool extend,
                           struct ls_forecast *forecast)
 {
-    drawn = (uint64_t)seed * 1000;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw((uint64_t)seed * 1000, &cluster);
     struct ls_error error = {0};
     struct ls_layout layout;
     assert_int_equal(ls_cluster_set(&cluster, "accelerators", "4", &error), LS_OK);
@@ -623,9 +627,8 @@ CASE(test_longer_steps_go_on_in_a_line)
 CASE(test_the_slowest_sets_the_pace)
 {
     double compute_s[3], slowest[3];
-    drawn = 5;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster);
     struct ls_error error = {0};
     struct ls_layout layout;
     assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
@@ -648,9 +651,8 @@ CASE(test_the_slowest_sets_the_pace)
 /* A budget does what accelerators of that much memory do, also if a file gives it. */
 CASE(test_a_budget_is_a_limit_of_memory)
 {
-    drawn = 5;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster);
     struct ls_error error = {0};
     struct ls_search free_search, small, budget;
     struct ls_search_options options = {.config = &config, .cluster = &cluster, .top = 3};
@@ -731,9 +733,8 @@ CASE(test_what_is_not_held_is_not_counted)
 CASE(test_a_host_holds_what_its_ranks_offload)
 {
     static const int cases[][2] = {{1, 1}, {1, 2}, {1, 4}, {2, 1}, {4, 1}, {4, 2}}; /* groups, dp */
-    drawn = 5;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster);
     struct ls_error error = {0};
     struct ls_layout layout;
     assert_ok(ls_cluster_set(&cluster, "accelerators", "4", &error), error);
@@ -766,9 +767,8 @@ CASE(test_a_host_holds_what_its_ranks_offload)
 /* The cheapest plan that is in time is the cheapest of all that are; if none is, that is told. */
 CASE(test_plans_are_in_time)
 {
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     struct ls_error error = {0};
     struct ls_search_options options = {.config = &config,
                                         .cluster = &cluster,
@@ -834,9 +834,8 @@ CASE(test_limits_and_a_time)
                  {0.9, 8, "was found before the search reached its limit, with "},
                  {1.1, 1, NULL},
                  {4, 1, NULL}};
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     struct ls_error error = {0};
     struct ls_search_options options = {
         .config = &config, .cluster = &cluster, .top = 1, .pinned = memory_pinned};
@@ -862,9 +861,8 @@ CASE(test_limits_and_a_time)
 /* Each candidate is refused, too large or simulated, once, also those that are not in time. */
 CASE(test_each_candidate_is_judged_once)
 {
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     config.parallel.pp = 1;
     for (int i = 0; i < 8; i++) {
         bool fits = i & 1, exhaustive = i & 2, late = i & 4;
@@ -894,9 +892,8 @@ CASE(test_each_candidate_is_judged_once)
 /* Where no layout fits, that is told, also if all that nearly fit are late by their bounds. */
 CASE(test_what_fits_in_no_time)
 {
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     struct ls_error error = {0};
     struct ls_search_options options = {.config = &config,
                                         .cluster = &cluster,
@@ -951,9 +948,8 @@ static bool all_pinned(const struct ls_config *config, const char *key)
 
 CASE(test_what_is_refused)
 {
-    drawn = 5;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster);
     struct ls_error error = {0};
     struct ls_search search;
     struct ls_search_options options = {.config = &config, .cluster = &cluster, .top = 3};
@@ -985,9 +981,8 @@ CASE(test_what_is_refused)
 /* A layout that cannot be simulated is passed over; the samples of its blocks can be. */
 CASE(test_what_cannot_be_simulated)
 {
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     const struct ls_search_options options = {.config = &config,
                                               .cluster = &cluster,
                                               .top = 3,
@@ -1021,9 +1016,8 @@ CASE(test_what_cannot_be_simulated)
  * could not be simulated: the one behind seven is found. */
 CASE(test_limits_where_nothing_can_be_simulated)
 {
-    drawn = 3;
-    struct ls_cluster cluster = cluster_draw();
-    struct ls_config config = recipe_draw();
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
     config.model.layers = 4;
     const struct ls_search_options options = {
         .config = &config, .cluster = &cluster, .top = 3, .pinned = memory_pinned};

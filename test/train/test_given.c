@@ -127,6 +127,20 @@ static int told_step(struct ls_trainer *t, const struct ls_step_report *report,
     return ls_trainer_hash(t, &told->hash[i], error);
 }
 
+/* The end of a body whose steps returned `status`: the hash behind them is told, by one rank. */
+static int body_end(const struct job *job, struct ls_comm *world, struct ls_trainer *t,
+                    struct batch *batch, int status, struct ls_error *error)
+{
+    struct ls_digest hash;
+    if (!status)
+        status = ls_trainer_hash(t, &hash, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->told->hash[0] = hash;
+    ls_trainer_free(t);
+    free(batch);
+    return status;
+}
+
 /* The targets of a batch are the inputs one further, so that a sequence is a text. */
 static int scores_check(struct ls_trainer *t, const struct batch *batch, struct ls_error *error)
 {
@@ -411,7 +425,6 @@ static int written_body(struct ls_comm *world, void *user, struct ls_error *erro
     const struct job *job = user;
     struct ls_trainer *t = NULL;
     struct ls_step_report report = {0};
-    struct ls_digest hash;
     struct batch *batch = calloc(1, sizeof *batch);
     batch_fill(batch, 10, 8, 64);
     batch->given.sum = true;
@@ -432,13 +445,7 @@ static int written_body(struct ls_comm *world, void *user, struct ls_error *erro
     if (!status && report.grad_norm != norm / DIVISOR)
         status = ls_error_set(error, LS_EINVAL, "the norm is %g, of what was written %g",
                               report.grad_norm, norm / DIVISOR);
-    if (!status)
-        status = ls_trainer_hash(t, &hash, error);
-    if (!status && ls_comm_rank(world) == 0)
-        job->told->hash[0] = hash;
-    ls_trainer_free(t);
-    free(batch);
-    return status;
+    return body_end(job, world, t, batch, status, error);
 }
 
 /* The update clips what was written, which is small here: as if nothing was clipped. */
@@ -537,14 +544,7 @@ static int between_body(struct ls_comm *world, void *user, struct ls_error *erro
         if (!status && (report.samples != 8 * (i + 1) || (given && report.ledger[0])))
             status = ls_error_set(error, LS_EINVAL, "step %d: samples", i);
     }
-    struct ls_digest hash;
-    if (!status)
-        status = ls_trainer_hash(t, &hash, error);
-    if (!status && ls_comm_rank(world) == 0)
-        job->told->hash[0] = hash;
-    ls_trainer_free(t);
-    free(batch);
-    return status;
+    return body_end(job, world, t, batch, status, error);
 }
 
 CASE(test_given_batches_take_the_place_of_samples)
@@ -574,7 +574,6 @@ static int resumed_body(struct ls_comm *world, void *user, struct ls_error *erro
     const struct job *job = user;
     struct ls_trainer *t = NULL;
     struct ls_step_report report;
-    struct ls_digest hash;
     bool resumed;
     struct batch *batch = calloc(1, sizeof *batch);
     int status = ls_trainer_new(&job->config, world, NULL, &t, error);
@@ -586,13 +585,7 @@ static int resumed_body(struct ls_comm *world, void *user, struct ls_error *erro
     }
     if (!status)
         status = ls_trainer_save(t, error);
-    if (!status)
-        status = ls_trainer_hash(t, &hash, error);
-    if (!status && ls_comm_rank(world) == 0)
-        job->told->hash[0] = hash;
-    ls_trainer_free(t);
-    free(batch);
-    return status;
+    return body_end(job, world, t, batch, status, error);
 }
 
 CASE(test_a_run_on_given_batches_goes_on)
@@ -692,14 +685,7 @@ static int drawn_body(struct ls_comm *world, void *user, struct ls_error *error)
                                   i, (double)d.logprobs[i], (double)batch->logprobs[i - 1]);
     if (!status)
         status = ls_trainer_update(t, &report, error);
-    struct ls_digest hash;
-    if (!status)
-        status = ls_trainer_hash(t, &hash, error);
-    if (ls_comm_rank(world) == 0)
-        job->told->hash[0] = hash;
-    ls_trainer_free(t);
-    free(batch);
-    return status;
+    return body_end(job, world, t, batch, status, error);
 }
 
 CASE(test_what_is_drawn_has_the_bits_of_the_backward)
