@@ -48,15 +48,20 @@ static const char *step_path(const char *run, int64_t step)
     return scratch_path(run, name);
 }
 
-static struct ls_place *place_open(const char *where, const struct ls_fault *fault)
+static struct ls_place *place_open_with(const char *where, const struct ls_fault *fault,
+                                        struct ls_net_options net)
 {
-    const struct ls_place_options options = {.fault = fault,
-                                             .net = {.tries = TRIES, .pause_s = 1e-3, .slow_s = 1},
-                                             .part_bytes = PART_BYTES};
+    const struct ls_place_options options = {.fault = fault, .net = net, .part_bytes = PART_BYTES};
     struct ls_place *place;
     struct ls_error error = {0};
     assert_ok(ls_place_open(&place, where, &options, &error), error);
     return place;
+}
+
+static struct ls_place *place_open(const char *where, const struct ls_fault *fault)
+{
+    return place_open_with(
+        where, fault, (struct ls_net_options){.tries = TRIES, .pause_s = 1e-3, .slow_s = 1000});
 }
 
 static int put(struct ls_place *place, const char *run, int64_t step, uint64_t *bytes,
@@ -418,7 +423,8 @@ CASE_WITH(test_a_refusal_is_not_tried_again, setup, teardown)
 
 CASE_WITH(test_a_server_that_stalls, setup, teardown)
 {
-    struct ls_place *place = place_open(BUCKET, NULL);
+    const struct ls_net_options hasty = {.tries = 1000, .pause_s = 1e-3, .slow_s = 1};
+    struct ls_place *place = place_open_with(BUCKET, NULL, hasty);
     checkpoint_make(*state, 1);
     s3_server_fail(server, S3_STALL, 4, false);
     put_good(place, *state, 1);
