@@ -38,7 +38,10 @@ static struct ls_cluster cluster_draw(void)
     struct ls_cluster cluster;
     struct ls_error error = {0};
     char text[1024];
-    int64_t hosts = 2, each = ONE_OF(1, 2);
+    /* One by one: compilers evaluate arguments in orders of their own. */
+    int64_t hosts = 2, each = ONE_OF(1, 2), far = ONE_OF(100, 2000), near = ONE_OF(1, 20);
+    bool overlap = draw(2);
+    int64_t launch_us = ONE_OF(0, 5), memory = ONE_OF(3, 8, 1000), peak = ONE_OF(100, 1000);
     snprintf(text, sizeof text,
              "name: drawn\nhosts: %ld\naccelerators: %ld\n"
              "accelerator: {name: x, peak: {bf16: %ld GFLOP/s}, memory: %ld MiB, bandwidth: 50 "
@@ -46,9 +49,8 @@ static struct ls_cluster cluster_draw(void)
              "memory: 1 GiB\nhost_link: 1 GB/s\noverlap: %s\n"
              "links:\n  - {name: near, joins: %ld, latency: 2 us, bandwidth: %ld GB/s}\n"
              "  - {name: far, joins: %ld, latency: 10 us, bandwidth: %ld MB/s}\n",
-             (long)hosts, (long)each, (long)ONE_OF(100, 1000), (long)ONE_OF(3, 8, 1000),
-             (long)ONE_OF(0, 5), draw(2) ? "1" : "0", (long)each, (long)ONE_OF(1, 20),
-             (long)(hosts * each), (long)ONE_OF(100, 2000));
+             (long)hosts, (long)each, (long)peak, (long)memory, (long)launch_us,
+             overlap ? "1" : "0", (long)each, (long)near, (long)(hosts * each), (long)far);
     if (ls_cluster_read_text("drawn", text, strlen(text), &cluster, &error))
         fail_msg("%s\n%s", error.text, text);
     cluster.accelerator.units = ls_cluster_peak(&cluster, LS_BF16) > 5e11 ? 8 : 0;
