@@ -130,6 +130,13 @@ bool ls_path_absolute(const char *path, char out[PATH_MAX])
            snprintf(out, PATH_MAX, "%s/%s", strcmp(resolved, "/") ? resolved : "", name) < PATH_MAX;
 }
 
+bool ls_path_same(const char *a, const char *b)
+{
+    struct stat one, other;
+    return !stat(a, &one) && !stat(b, &other) && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
 int ls_path_join(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
 {
     const char *between = ls_path_ends(folder, "/") ? "" : "/";

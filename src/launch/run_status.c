@@ -128,21 +128,21 @@ int64_t launch_newest(const char *run, double *time)
     return newest.step;
 }
 
-/* Whether train.resume names train.out, or a checkpoint of it. out: the path of that. */
-static bool resumes_own(const struct ls_config *config, char out[PATH_MAX])
+/* Whether train.resume names train.out, or a checkpoint of it. */
+static bool resumes_own(const struct ls_config *config)
 {
-    char of[PATH_MAX], run[PATH_MAX];
-    return !ls_checkpoint_run(config->train.resume, of, NULL) && realpath(of, run) &&
-           realpath(config->train.out, out) && !strcmp(run, out);
+    char of[PATH_MAX];
+    return !ls_checkpoint_run(config->train.resume, of, NULL) &&
+           ls_path_same(of, config->train.out);
 }
 
 int launch_resume_check(const struct ls_config *config, struct ls_error *error)
 {
-    const char *path = config->train.resume;
-    char out[PATH_MAX], newest[PATH_MAX], there[PATH_MAX];
-    if (ls_config_resume_path(config) != path || !resumes_own(config, out) ||
-        ls_checkpoint_newest(out, newest, NULL) || !realpath(path, there) ||
-        !strcmp(newest, there) || !strcmp(out, there))
+    const char *path = config->train.resume, *out = config->train.out;
+    char newest[PATH_MAX];
+    if (ls_config_resume_path(config) != path || !resumes_own(config) ||
+        ls_checkpoint_newest(out, newest, NULL) || access(path, F_OK) ||
+        ls_path_same(newest, path) || ls_path_same(out, path))
         return LS_OK;
     return ls_config_reject(
         config, LS_ECONFIG, "train.resume", error,
@@ -154,8 +154,7 @@ int launch_resume_check(const struct ls_config *config, struct ls_error *error)
 void launch_resume_tell(const struct ls_config *config, int64_t kept, const struct ls_log *log)
 {
     const char *path = config->train.resume;
-    char out[PATH_MAX];
-    if (kept < 0 || ls_config_resume_path(config) != path || resumes_own(config, out))
+    if (kept < 0 || ls_config_resume_path(config) != path || resumes_own(config))
         return;
     ls_log(log, LS_LOG_WARNING,
            "train.resume = %s is not used, because %s goes on from its own step %ld. To go back, "

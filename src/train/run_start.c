@@ -9,12 +9,6 @@
 
 /* ---- the run that it goes on from ------------------------------------------------------------ */
 
-static bool same_folder(const char *a, const char *b)
-{
-    char one[PATH_MAX], other[PATH_MAX];
-    return realpath(a, one) && realpath(b, other) && !strcmp(one, other);
-}
-
 /* The other run whose checkpoint this one goes on from; "" if that is its own, or a copy of it in
  * its second place. */
 static void origin_find(const struct ls_running *run, char origin[PATH_MAX])
@@ -28,7 +22,7 @@ static void origin_find(const struct ls_running *run, char origin[PATH_MAX])
     origin[0] = '\0';
     if (own || !path || second_copy_holds(config, path))
         return;
-    if (ls_checkpoint_run(path, origin, NULL) || same_folder(origin, config->train.out))
+    if (ls_checkpoint_run(path, origin, NULL) || ls_path_same(origin, config->train.out))
         origin[0] = '\0';
 }
 

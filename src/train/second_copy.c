@@ -555,10 +555,9 @@ static int begins_anew(const struct second_copy *copy, struct ls_error *error)
 
 bool second_copy_holds(const struct ls_config *config, const char *checkpoint)
 {
-    char above[PATH_MAX], folder[PATH_MAX], place[PATH_MAX];
+    char above[PATH_MAX];
     return config->checkpoint.also[0] && !ls_path_join(above, checkpoint, "..", NULL) &&
-           realpath(above, folder) && realpath(config->checkpoint.also, place) &&
-           !strcmp(folder, place);
+           ls_path_same(above, config->checkpoint.also);
 }
 
 /* A run whose folder is lost gets the name by which the place knows it. It goes on from the place:

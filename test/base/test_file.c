@@ -645,6 +645,23 @@ CASE(test_the_folder_of_a_path)
     assert_string_equal(whole, "/x");
 }
 
+CASE_WITH(test_two_paths_of_one_folder, scratch_setup, scratch_teardown)
+{
+    char folder[600], link[600], around[700], other[600];
+    snprintf(folder, sizeof folder, "%s", scratch_path(*state, "a"));
+    snprintf(link, sizeof link, "%s", scratch_path(*state, "link"));
+    snprintf(other, sizeof other, "%s", scratch_path(*state, "b"));
+    snprintf(around, sizeof around, "%s/../a/", folder);
+    assert_false(ls_path_same(folder, folder)); /* not there */
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(mkdir(other, 0700), 0);
+    assert_int_equal(symlink("a", link), 0);
+    assert_true(ls_path_same(folder, link));
+    assert_true(ls_path_same(around, link));
+    assert_false(ls_path_same(folder, other));
+    assert_false(ls_path_same(folder, ""));
+}
+
 CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
 {
     static const char *const endings[] = {".bin", ".idx", NULL};

@@ -1307,6 +1307,24 @@ CASE(test_a_checkpoint_elsewhere_is_not_used)
     expect_unused("train.resume=kept", false);
 }
 
+/* A job goes on from the newest; whatever path leads to that, or to the run, names it too. */
+CASE(test_an_older_checkpoint_of_its_own_is_refused)
+{
+    skip_without_mpi();
+    mpirun_write("", 0);
+    program_expect_under(
+        enter, "train " LAUNCHED_KEYS "train.out=two train.steps=1 train.save_first=true", 0, "");
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS "train.out=two "
+                         "train.resume=two/checkpoints/step-00000000",
+                         2, "this run has the newer two/checkpoints/step-00000001");
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS "train.out=two "
+                         "train.resume=$PWD/two/checkpoints/step-00000001",
+                         0, "");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=two train.resume=./two/", 0, "");
+}
+
 /* A rank that cannot go on: the step is ended by its name, which squeue tells of this job alone. */
 CASE(test_the_tasks_of_a_step_that_is_killed)
 {

@@ -127,6 +127,9 @@ int ls_path_follow(char path[PATH_MAX], bool *special, struct ls_error *error);
 /* out = the absolute path, the links of its folders followed, its own not. False: the folder is not
  * there. */
 bool ls_path_absolute(const char *path, char out[PATH_MAX]);
+/* Whether both paths lead to one file or folder that is there, whatever links they take. */
+bool ls_path_same(const char *a, const char *b);
+
 /* out = folder/name. LS_EINVAL if that is too long. */
 int ls_path_join(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error);
 /* Whether the path ends in it: ".json". */
