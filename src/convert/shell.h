@@ -34,6 +34,9 @@ struct shell {
     size_t body;                      /* where that begins; 0: none does */
     int body_line, body_depth;
     size_t called; /* bytes of bodies that have been read */
+    size_t calls;  /* of functions */
+    size_t sole;   /* of these one behind an open condition that alone trains; 0: none does */
+    bool trained;  /* a command that may run did */
     struct convert_branches branches;
     enum convert_truth assigned; /* of the command: as convert_branches_command has it */
     int mark;                    /* its line in the variable that it comes from; 0 for none */

@@ -248,12 +248,15 @@ static void function_ends(struct shell *s, size_t at)
     free(text);
 }
 
-/* Reads a function's body; the command that calls it stays. */
+/* Reads a function's body; the command that calls it stays. The sole call that trains is read as if
+ * no condition were before it: without it the script gives no arguments. */
 static void read_function(struct shell *s, const struct convert_entry *function)
 {
     struct convert_words command = s->command;
+    struct convert_branches outer = s->branches;
     char *text = strdup(function->text);
-    size_t bytes = text ? strlen(text) : 0;
+    size_t bytes = text ? strlen(text) : 0, call = ++s->calls;
+    bool first = !s->trained;
     s->called += bytes + 1;
     if (!text)
         s->status = ls_no_memory(s->error, "for a function of a script");
@@ -264,7 +267,13 @@ static void read_function(struct shell *s, const struct convert_entry *function)
         return;
     }
     s->command = (struct convert_words){0};
+    if (call == s->sole)
+        s->branches = (struct convert_branches){0};
+    bool open = convert_branches_run(&s->branches, NULL) == CONVERT_OPEN;
     read_text(s, text, bytes, function->line);
+    s->branches = outer;
+    if (open && first && s->trained)
+        s->sole = call;
     words_clear(&s->command); /* a head without its body */
     free(s->command.at);
     s->command = command;
@@ -321,6 +330,10 @@ static void end_command(struct shell *s, enum convert_joint joint)
     if (other_command)
         read_handed_on(s, other_command);
     convert_branches_command(&s->branches, &s->command, s->assigned, joint);
+    if (runs && convert_is_training(&s->command)) {
+        s->trained = true;
+        s->sole = 0;
+    }
     if (runs && convert_options_of(&s->command) > convert_options_of(&s->best)) {
         struct convert_words other = s->best;
         s->best = s->command;
@@ -492,6 +505,16 @@ static void take_variables(struct shell *s)
     end_command(s, CONVERT_END);
 }
 
+static void release(struct shell *s)
+{
+    words_clear(&s->command);
+    words_clear(&s->best);
+    free(s->command.at);
+    free(s->best.at);
+    convert_entries_release(&s->variables);
+    convert_entries_release(&s->functions);
+}
+
 int convert_shell_read(struct convert_entries *entries, const char *name, const char *text,
                        size_t bytes, const struct ls_convert_options *options,
                        struct ls_error *error)
@@ -506,7 +529,14 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
     s.word = malloc(SHELL_WORD_BYTES);
     if (!s.word)
         return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);
+    struct shell again = s;
     read_script(&s);
+    if (!s.status && s.sole) { /* known only now */
+        again.sole = s.sole;
+        release(&s);
+        s = again;
+        read_script(&s);
+    }
     for (size_t i = 0; i < s.functions.count && !s.status && !convert_is_training(&s.best); i++)
         read_function(&s, &s.functions.at[i]); /* a trap may call them, or what is not read */
     if (!s.status && convert_options_of(&s.best) == 0)
@@ -521,12 +551,7 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
                                               : "");
     if (!s.status)
         s.status = convert_options_add(entries, &s.best, name, error);
-    words_clear(&s.command);
-    words_clear(&s.best);
-    free(s.command.at);
-    free(s.best.at);
+    release(&s);
     free(s.word);
-    convert_entries_release(&s.variables);
-    convert_entries_release(&s.functions);
     return s.status;
 }

@@ -1239,6 +1239,39 @@ CASE(test_shell_functions)
                    "called more often than is followed", NULL);
 }
 
+/* A function that alone calls a program is taken to be called, whatever the call is behind. */
+CASE(test_shell_function_behind_a_condition)
+{
+    static const char *const known[] = {
+        "if [ \"$1\" = run ]; then main; fi\n",
+        "[ -f x ] && main \"$@\"\nL=2\n",
+        "case $1 in\n run) main;;\n *) echo a; exit 1;;\nesac\n",
+        "g() { L=2; }\n[ -f x ] && g\ng() { main; }\nif [ -f y ]; then g; else L=3; fi\n",
+        "g() { L=2; }\n[ -f x ] && main\n[ -f y ] && g\n",
+        "if true; then [ -f x ] && main; else run --lr 6 --seed 1 --bf16; fi\n",
+    };
+    static const char *const doubted[] = {
+        "[ -f x ] && main\n[ -f y ] && main\n",
+        "if [ -f x ]; then main; else L=3; main; fi\n",
+        "if [ -f x ]; then main; else run --lr 6; fi\n",
+        "run --lr 6\n[ -f x ] && main\n",
+        "[ -f x ] && main --lr 6\n",
+        "[ -f x ] && M=2\nif [ -f y ]; then main; fi\n",
+        "main() { [ -f x ] && L=2; run --lr 5 --train-iters $L; }\n[ -f y ] && main\n",
+    };
+    static const char main_of[] = "main() {\n L=${M:-1} A=()\n A+=(--lr 5)\n"
+                                  " run ${A[@]} --train-iters $L\n}\n";
+    char text[512];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        snprintf(text, sizeof text, "%s%s", main_of, known[i]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 5 ", "steps: 1 ", NULL);
+    }
+    for (size_t i = 0; i < sizeof doubted / sizeof *doubted; i++) {
+        snprintf(text, sizeof text, "%s%s", main_of, doubted[i]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, "=VALUE", NULL);
+    }
+}
+
 /* Branches within more others than are followed are open, and end what their conditions are. */
 CASE(test_shell_branches_within_each_other)
 {
