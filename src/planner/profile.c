@@ -74,7 +74,7 @@ struct reading {
     int64_t numbers[STEPS_MAX];
     double sorted[STEPS_MAX]; /* room */
     int64_t since;            /* steps since the start before */
-    int64_t batch_tokens;     /* of a whole step */
+    int64_t batch_tokens;     /* of a whole step, of all workers */
     double ended;             /* when the record before was made; NaN after a start */
     char layout[1024];
     char drift_kind[32];
@@ -339,7 +339,8 @@ int ls_profile_read(struct ls_profile *p, const char *path, struct ls_error *err
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for its records", p->directory);
     r->profile = p;
     r->ended = NAN;
-    r->batch_tokens = p->config.batch.global * p->config.data.sequence;
+    r->batch_tokens =
+        p->config.batch.global * ls_config_batches(&p->config) * p->config.data.sequence;
     status = metrics_read(r, error);
     if (!status)
         status = traces_take(r, error);

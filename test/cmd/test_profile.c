@@ -149,6 +149,15 @@ CASE(test_a_new_layout_counts_anew)
            0, "steps 15 to 20; 14 others left out");
 }
 
+/* A step of DiLoCo takes a batch of each worker. */
+CASE(test_workers_batches_are_a_whole_one)
+{
+    expect("$L train $C train.out=workers train.steps=8 async.mode=diloco async.workers=2 "
+           "async.sync_every=4",
+           0, "hash");
+    expect("$L profile workers", 0, "steps 3 to 8; 2 others left out");
+}
+
 CASE(test_refused)
 {
     expect("$L profile", 2, "expected the directory of a run");
