@@ -441,12 +441,26 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
 
 enum { WORD_BYTES = 5 * LS_CONFIG_TEXT_BYTES }; /* of a key with its value */
 
+/* The character at *at of a word, which a backslash escapes in quotes, as ls_config_value writes
+ * it; *at goes to its last byte. */
+static char char_read(const char *text, size_t *at, bool quoted)
+{
+    unsigned code;
+    if (!quoted || text[*at] != '\\' || !text[*at + 1])
+        return text[*at];
+    if (sscanf(text + *at, "\\u%4x", &code) != 1)
+        return text[++*at];
+    *at += strlen("u0000");
+    return (char)code;
+}
+
 /* A word as a shell reads it: without its quotes. */
 static int word_set(struct ls_config *config, const char *text, size_t length,
                     struct ls_error *error)
 {
     char word[WORD_BYTES + sizeof "parallel."] = "";
     size_t used = 0;
+    bool quoted = false;
     if (length >= WORD_BYTES)
         return ls_error_set(error, LS_ECONFIG,
                             "%.64s...: expected a key with its value of at most %d bytes in all",
@@ -454,8 +468,10 @@ static int word_set(struct ls_config *config, const char *text, size_t length,
     if (!memchr(text, '.', strcspn(text, "=")))
         used = (size_t)snprintf(word, sizeof word, "parallel.");
     for (size_t i = 0; i < length; i++)
-        if (text[i] != '"')
-            word[used++] = text[i];
+        if (text[i] == '"')
+            quoted = !quoted;
+        else
+            word[used++] = char_read(text, &i, quoted);
     word[used] = '\0';
     return ls_config_set(config, word, error);
 }
@@ -476,6 +492,7 @@ static size_t word_length(const char *text)
         if (text[end] == ',' && !quoted && comma_ends(text + end))
             break;
         quoted ^= text[end] == '"';
+        end += quoted && text[end] == '\\' && text[end + 1];
     }
     return end;
 }

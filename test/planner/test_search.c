@@ -936,6 +936,17 @@ CASE(test_keys_are_set)
     assert_string_equal(config.parallel.split, "0-4,5-9");
     assert_string_equal(config.parallel.schedule_file, "a b,c=d");
     assert_int_equal(config.parallel.tp, 4);
+    /* In quotes a backslash escapes, as a plan's keys have it. */
+    static const char path[] = "/a \\b\\\\u0041\"c, d=e\tf\\";
+    const struct ls_search_plan plan = {.keys = "one rank"};
+    assert_ok(ls_search_keys_set(&config,
+                                 "memory.file=\"/a \\\\b\\\\\\\\u0041\\\"c, d=e\\u0009f\\\\\",tp=2",
+                                 &error),
+              error);
+    assert_string_equal(config.memory.file, path);
+    assert_int_equal(config.parallel.tp, 2);
+    assert_ok(ls_search_apply(&plan, &config, &error), error);
+    assert_string_equal(config.memory.file, path);
     snprintf(word, sizeof word, "zero=%0*d", (int)sizeof word - 6, 3); /* it is not cut to 0 */
     assert_int_equal(ls_search_keys_set(&config, word, &error), LS_ECONFIG);
     assert_non_null(strstr(error.text, "zero=000"));
