@@ -578,14 +578,19 @@ struct making {
     const struct ls_search_options *options;
     struct candidates *candidates;
     struct cuts cuts;
-    struct held all;
-    bool full; /* no memory */
+    struct held all; /* of the model, and its kinds: once it is read, for the first layout */
+    bool read, full; /* full: no memory */
 };
 
 /* What remains to be chosen where the axes are. */
 static void add_details(struct making *making, struct candidate c)
 {
     const struct ls_search_options *options = making->options;
+    if (!making->read && !model_read(options->config, &making->all, &making->cuts.kinds)) {
+        making->full = true;
+        return;
+    }
+    making->read = true;
     struct values schedules = schedules_of(options, c.pp);
     struct values micros = micros_of(options, c.replicate * c.shard, c.cp), offloads = {{0, 1}, 2};
     struct values recompute = {{0, 1, 2}, RECOMPUTES};
@@ -688,7 +693,6 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
     struct making making = {.options = options,
                             .candidates = candidates,
                             .cuts = {.options = options, .accelerators = accelerators}};
-    making.full = !model_read(options->config, &making.all, &making.cuts.kinds);
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
                                   : (struct values){.list = {0}, .count = 1};

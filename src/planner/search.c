@@ -655,12 +655,15 @@ static int64_t more_needed(struct searching *s, int64_t accelerators, struct ls_
     return 0;
 }
 
+enum { NEAR = 8192 }; /* numbers of accelerators, each way: a second or so */
+
 /* The next number of accelerators, in steps of `by`, that the recipe admits a layout for; 0: none
- * of the cluster's. */
+ * of the cluster's that are near. */
 static int64_t admitted_next(const struct searching *s, int64_t accelerators, int64_t by)
 {
     int64_t there = s->options->cluster->hosts * s->options->cluster->accelerators;
-    for (int64_t n = accelerators + by; n >= 1 && n <= there; n += by) {
+    int64_t least = ls_max(accelerators - NEAR, 1), most = ls_min(accelerators + NEAR, there);
+    for (int64_t n = accelerators + by; n >= least && n <= most; n += by) {
         struct candidates all = {0};
         int status = candidates_add(s->options, n, &all, NULL);
         bool found = all.count > 0;
@@ -722,9 +725,12 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
     if (status)
         return status;
     search->least_accelerators = more_needed(s, accelerators, NULL);
+    int64_t there = s->options->cluster->hosts * s->options->cluster->accelerators;
     char more[96] = "";
     if (search->least_accelerators)
         snprintf(more, sizeof more, ", or use %ld accelerators", (long)search->least_accelerators);
+    if (search->least_accelerators > there)
+        ls_string_add(more, sizeof more, "", " (the cluster has %ld)", (long)there);
     return ls_error_set(error, LS_ELAYOUT,
                         "no layout fits: the one that takes least needs %s of a rank, which has "
                         "%s (%s); %s%s",

@@ -348,6 +348,9 @@ CASE(test_refuses)
     program_expect("plan configs/llama-70b.yaml --cluster clusters/h100-2048.yaml "
                    "--accelerators 2 --seconds unlimited",
                    13, "no layout fits: the one that takes least needs");
+    program_expect("plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --forecasts 1 "
+                   "memory.device_budget=20MB",
+                   13, ", or use 131072 accelerators (the cluster has 2048)");
     program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
                    "4096",
                    13, "the cluster has 2048");

@@ -953,6 +953,12 @@ CASE(test_keys_are_set)
     assert_non_null(strstr(error.text, "expected a key with its value of at most 2559 bytes"));
 }
 
+static bool axes_pinned(const struct ls_config *config, const char *key)
+{
+    (void)config;
+    return ls_word_among("parallel.pp|parallel.cp|parallel.tp", key);
+}
+
 static bool all_pinned(const struct ls_config *config, const char *key)
 {
     (void)config;
@@ -987,6 +993,14 @@ CASE(test_what_is_refused)
     config.parallel.tp = 3;
     assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
     assert_non_null(strstr(error.text, "admits no layout"));
+    ls_search_release(&search);
+    cluster.hosts = INT64_C(1) << 40; /* not all of their numbers are tried */
+    options.accelerators = 16;
+    options.pinned = axes_pinned;
+    config.parallel.tp = 1;
+    config.batch.global = 8;
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_text_contains(error.text, "admits no layout for 16 accelerators, but for 8: ");
     ls_search_release(&search);
     ls_cluster_release(&cluster);
 }
