@@ -306,6 +306,9 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     asked->search.goal = (enum ls_goal)goal;
     if (!status && asked->explain)
         status = ls_search_keys_set(&asked->config, asked->explain, error);
+    const char *const files[] = {asked->apply, asked->svg, asked->trace};
+    for (size_t i = 0; i < sizeof files / sizeof *files && !status; i++)
+        status = files[i] ? planned_file_check(files[i], error) : LS_OK;
     if (!status)
         status = planned_cluster(cluster, &asked->config, &asked->cluster, error);
     if (!status && asked->what_if) { /* refused before the search */

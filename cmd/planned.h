@@ -30,6 +30,8 @@ int planned_change(struct ls_cluster *cluster, const char *text, struct ls_error
 /* The best plan, and the best one of a new search, with figures of the cluster changed. */
 int planned_what_if(const struct ls_search_options *options, const char *change,
                     const struct ls_search_plan *plan, struct ls_error *error);
+/* Whether a file can be written at path: known before a search. LS_EIO and others. */
+int planned_file_check(const char *path, struct ls_error *error);
 /* The timeline of a step as SVG, and as a trace for Perfetto; each path may be NULL. */
 int planned_draw(const struct ls_config *config, const struct ls_cluster *cluster, const char *svg,
                  const char *trace, struct ls_error *error);

@@ -306,6 +306,9 @@ CASE(test_refuses)
                    "no layout that fits ends the training within 12 h: it takes ");
     program_expect(SMALL "--top 0", 2, "--top");
     program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
+    program_expect(SMALL "--apply no/such/folder/a.yaml --what-if link.outer=1", 16, "no/such");
+    program_expect(SMALL "--svg no/such/folder/a.svg --what-if link.outer=1", 16, "no/such");
+    program_expect(SMALL "--trace configs --what-if link.outer=1", 16, "configs");
     program_expect(SMALL "--what-if link.inter", 2, "expected a figure and its value");
     program_expect(SMALL "--what-if ''", 2, "expected a figure and its value");
     program_expect(SMALL "--what-if link.outer=1", 2, "outer");
