@@ -92,6 +92,16 @@ static int search(const struct ls_launch *launch, const struct ls_config *start,
     return status;
 }
 
+/* As a program gets the words from a shell. The planner sets no text that has blanks or quotes. */
+static void quotes_drop(char *keys)
+{
+    char *to = keys;
+    for (const char *from = keys; *from; from++)
+        if (*from != '"')
+            *to++ = *from;
+    *to = '\0';
+}
+
 /* Among layouts on at most `slots` ranks. LS_ELAYOUT: why there is none on all of them. */
 static int planners_best(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          int64_t slots, enum kept kept, double peak_flops, char *keys,
@@ -125,6 +135,8 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
         ls_config_layout_text(&best, config, keys, LS_CONFIG_TEXT_BYTES);
     if (!status && !strchr(keys, '='))
         keys[0] = '\0';
+    if (!status)
+        quotes_drop(keys);
     return status;
 }
 
