@@ -28,8 +28,8 @@ bool ls_device_core_set(struct ls_core_set *set);
 int ls_device_cores_of(const struct ls_core_set *set);
 /* Cores that this process may run on, at least 1. */
 int ls_device_cores(void);
-/* True if a launcher or taskset left this process fewer cores than the machine has: then they
- * are its own, otherwise it shares them with the machine's other processes. */
+/* True if a launcher or taskset left this process fewer cores than the machine has: then they are
+ * its own, otherwise, and with `mpirun --bind-to none`, ranks of the machine share them. */
 bool ls_device_bound(void);
 
 /* Cores of the machine, whoever may run on them. */

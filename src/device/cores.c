@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,7 +41,10 @@ int ls_device_threads_max(void)
 
 bool ls_device_bound(void)
 {
-    return ls_device_cores() < ls_device_cores_online();
+    /* Of Open MPI; with "none" all of a machine's ranks have the cores that mpirun itself has. */
+    const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
+    bool shared = policy && !strcmp(policy, "none");
+    return !shared && ls_device_cores() < ls_device_cores_online();
 }
 
 bool ls_device_processor(char *name, size_t bytes)

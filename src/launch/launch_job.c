@@ -88,6 +88,10 @@ static void add_mpirun(struct line *line, const struct launch_start *start,
             add_all(line, "--mca orte_enable_recovery 1");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
+        if (!getenv("OMPI_MCA_hwloc_base_binding_policy") &&
+            !getenv(
+                "OMPI_MCA_rmaps_base_mapping_policy")) /* by itself it binds two to a core each */
+            add_all(line, "--bind-to none");
         if (alone && !getenv("OMPI_MCA_pml")) /* the one of a machine alone: no search for others */
             add_all(line, "--mca pml ob1");
         if (segments[0]) {

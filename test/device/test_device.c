@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,13 +123,18 @@ CASE(test_cores)
     assert_true(ls_device_cores() >= 1);
     machine = LARGE;
     int own = ls_device_cores();
+    unsetenv("OMPI_MCA_hwloc_base_binding_policy");
     bool bound = ls_device_bound();
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    bool bound_none = ls_device_bound(); /* a container's cores, which all ranks share */
+    unsetenv("OMPI_MCA_hwloc_base_binding_policy");
     machine = SILENT;
     int all = ls_device_cores();
     bool bound_of_all = ls_device_bound();
     machine = THIS;
     assert_int_equal(own, OWN);
     assert_true(bound);
+    assert_false(bound_none);
     assert_int_equal(all, MANY);
     assert_false(bound_of_all);
 }

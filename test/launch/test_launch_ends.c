@@ -77,6 +77,30 @@ static void expect_started(char **save, const char *hosts, const char *keys)
         fail_msg("started: %s\nexpected: %s and: %s", line ? line : "nothing", hosts, keys);
 }
 
+CASE(test_words_that_mpirun_gets)
+{
+    static const struct {
+        const char *environment, *words, *not ; /* not: none of them */
+    } cases[] = {
+        {"", " --bind-to none ", "x x"}, /* else it binds two ranks to one core each */
+        {"OMPI_MCA_hwloc_base_binding_policy=core", " -n 1 ", "--bind-to"},
+        {"OMPI_MCA_rmaps_base_mapping_policy=slot:PE=2", " -n 1 ", "--bind-to"},
+    };
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "echo \"$*\" > words\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char before[2 * PATH_MAX];
+        snprintf(before, sizeof before, "%s %s", enter, cases[i].environment);
+        program_expect_under(before, "launch --ranks 1 " LAUNCHED_KEYS "train.out=words_of", 0, "");
+        char *words = scratch_read(scratch_path(folder, "words"), NULL);
+        assert_text_contains(words, cases[i].words);
+        assert_null(strstr(words, cases[i].not ));
+        free(words);
+    }
+}
+
 /* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. The job
  * records what is in `records`. */
 static void slurm_write(const char *left)
