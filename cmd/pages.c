@@ -284,10 +284,8 @@ static const struct cmd_page pages[] = {
      "checkpoint and exit; a second SIGINT or SIGTERM ends the program at once. train.resume=auto "
      "resumes from the newest checkpoint, and the result is "
      "that of a run that was never stopped.\n\nEnvironment: a launcher is known by "
-     "OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or SLURM_PROCID with SLURM_NTASKS above "
-     "1. "
-     "comm.transport=thread or mpi overrides them; a batch script of Slurm sets the last two, so "
-     "give comm.transport=thread there to run without srun.",
+     "OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or SLURM_PROCID with "
+     "SLURM_STEP_NUM_TASKS above 1. comm.transport=thread or mpi overrides them.",
      train_options, cmd_train, 0,
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"

@@ -13,7 +13,8 @@ static bool set_above(const char *name, long least)
 bool ls_mpi_launched(void)
 {
     return set_above("OMPI_COMM_WORLD_SIZE", 0) || getenv("PMIX_RANK") || getenv("PMI_RANK") ||
-           set_above("PMI_SIZE", 0) || (getenv("SLURM_PROCID") && set_above("SLURM_NTASKS", 1));
+           set_above("PMI_SIZE", 0) ||
+           (getenv("SLURM_PROCID") && set_above("SLURM_STEP_NUM_TASKS", 1));
 }
 
 int ls_mpi_launched_rank(void)

@@ -93,8 +93,9 @@ CASE(test_ranks_of_a_machine)
 
 CASE(test_who_am_i)
 {
-    const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",   "PMI_RANK", "PMI_SIZE",
-                                 "SLURM_PROCID",         "SLURM_NTASKS"};
+    const char *const names[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",           "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
+        "SLURM_NTASKS",         "SLURM_STEP_NUM_TASKS"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
     assert_false(ls_mpi_launched());
@@ -102,9 +103,11 @@ CASE(test_who_am_i)
     setenv("WORLD_SIZE", "2", 1);
     assert_false(ls_mpi_launched());
     setenv("SLURM_PROCID", "0", 1);
-    setenv("SLURM_NTASKS", "1", 1);
+    setenv("SLURM_NTASKS", "2", 1); /* a batch script has it too */
     assert_false(ls_mpi_launched());
-    setenv("SLURM_NTASKS", "2", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    assert_false(ls_mpi_launched());
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
     assert_true(ls_mpi_launched());
     unsetenv("SLURM_PROCID");
     setenv("PMIX_RANK", "0", 1);
