@@ -519,6 +519,11 @@ wheel-facts:
 # start from wherever the library lies; folders that the system's linker searches need none. Objects of
 # a static library with counters of coverage, or with sanitizers, need these at the link.
 LIBDIR   ?= $(PREFIX)/lib
+override LIBDIR := $(abspath $(LIBDIR))
+override DESTDIR := $(abspath $(DESTDIR))
+# Two words would be two paths, and `uninstall` would remove both.
+$(if $(filter install uninstall,$(MAKECMDGOALS)),$(foreach path,PREFIX LIBDIR DESTDIR,$(if \
+	$(word 2,$($(path))),$(error $(path): expected a path without blanks))))
 SEARCHED := /lib/% /usr/lib /usr/lib/% /usr/local/lib
 define pc_write
 	@printf '%s\n' 'libdir=$(1)' 'includedir=$(2)' '' 'Name: lockstep' \

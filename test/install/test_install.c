@@ -99,6 +99,19 @@ CASE_WITH(test_a_staged_installation, scratch_setup, scratch_teardown)
                   " > \"$scratch/libs\"\nwithout rpath \"$scratch/libs\"");
 }
 
+/* DESTDIR may be relative, and no path may be two words: both would be removed. */
+CASE_WITH(test_paths_of_an_installation, scratch_setup, scratch_teardown)
+{
+    shell(*state, "stage=$(realpath --relative-to=. \"$scratch\")/stage\n"
+                  "make install DESTDIR=\"$stage\"\n"
+                  "test -e \"$scratch/stage/usr/local/include/lockstep/train.h\"\n"
+                  "mkdir \"$scratch/my\"\n"
+                  "for path in PREFIX LIBDIR DESTDIR; do\n"
+                  "    ! make -n uninstall \"$path=$scratch/my tools\" > \"$scratch/said\" 2>&1\n"
+                  "    grep \"$path: expected a path without blanks\" \"$scratch/said\"\n"
+                  "done");
+}
+
 /* What the tab key offers in bash: pages, their options, keys, and else names of files. */
 CASE_WITH(test_words_are_completed, scratch_setup, scratch_teardown)
 {
