@@ -39,8 +39,9 @@ struct ls_launch {
 /* Runs the job to its end, or asks it to save and end before launch.deadline_s, or the time of the
  * Slurm allocation, is over; *code is the exit code to end with, that of the last `lockstep train`.
  * Errors are those of a job that never began: LS_ECONFIG (hostfile, ranks), LS_ELAYOUT, LS_ENOTSUP
- * (no mpirun), LS_EBUSY (another launcher has this run), LS_EIO, LS_ENOMEM. This process must have
- * no other children, and gets those that its children leave behind. */
+ * (no mpirun), LS_EBUSY (another launcher has this run), LS_EIO, LS_ENOMEM. Children that this
+ * process has already live on; it must start no others, and gets those that its children leave
+ * behind. */
 int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error);
 
 /* Where a rank of a launched job shows life until it is heard otherwise (base/heartbeat.h): in

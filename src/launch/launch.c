@@ -767,6 +767,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
     struct ls_config config = *launch->config;
     struct launcher l = {.launch = launch, .config = &config};
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    process_begin();
     launch_output_open(&l.output, launch->asked);
     int status = launch_resume_check(&config, error);
     if (!status)

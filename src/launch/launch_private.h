@@ -26,9 +26,12 @@ void process_guard(pid_t child, double patience_s);
 bool process_children_are(pid_t parent, const char *states);
 /* Whether it is stopped (SIGSTOP, or by a debugger). */
 bool process_is_stopped(pid_t pid);
-/* Kills all children of this process, and theirs as they come to it, until there are none. One that
- * waits for a disk or a device does not die before it has that: after ten seconds, how many are
- * left. */
+/* Before any is started: processes that are there already, such as what a script began before it
+ * became this process, are no part of a job. */
+void process_begin(void);
+/* Kills all other children of this process, and theirs as they come to it, until there are none.
+ * One that waits for a disk or a device does not die before it has that: after ten seconds, how
+ * many are left. */
 int process_sweep(void);
 
 /* ---- hosts ----------------------------------------------------------------------------------- */

@@ -173,23 +173,46 @@ bool process_is_stopped(pid_t pid)
     return state == 'T' || state == 't';
 }
 
+/* Clock ticks since boot: who began by then is none of the job's. */
+static unsigned long long others_until;
+
+void process_begin(void)
+{
+    DIR *proc = opendir("/proc");
+    others_until = 0;
+    for (struct dirent *entry; proc && (entry = readdir(proc));)
+        others_until = ls_max(others_until, ls_process_look(atol(entry->d_name)).started);
+    if (proc)
+        closedir(proc);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000000L / sysconf(_SC_CLK_TCK)}, NULL);
+}
+
+/* Kills and waits for those that there are now: how many there were; *left: and did not end yet. */
+static int children_kill(pid_t self, int *left)
+{
+    int count = 0;
+    DIR *proc = opendir("/proc");
+    *left = 0;
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        pid_t pid = (pid_t)atol(entry->d_name);
+        const struct ls_process child = ls_process_look(pid);
+        if (child.parent != self || child.started <= others_until)
+            continue;
+        kill(pid, SIGKILL);
+        *left += waitpid(pid, NULL, WNOHANG) == 0;
+        count++;
+    }
+    if (proc)
+        closedir(proc);
+    return count;
+}
+
 int process_sweep(void)
 {
     double until_s = ls_now_s() + SWEEP_S;
-    pid_t self = getpid(), got = 0;
     int left = 0;
-    while ((got >= 0 || errno == EINTR) && ls_now_s() < until_s) {
-        DIR *proc = opendir("/proc");
-        left = 0;
-        for (struct dirent *entry; proc && (entry = readdir(proc));)
-            if (ls_process_look(atol(entry->d_name)).parent == self)
-                left += kill((pid_t)atoi(entry->d_name), SIGKILL) == 0;
-        if (proc)
-            closedir(proc);
-        while ((got = waitpid(-1, NULL, WNOHANG)) > 0)
-            continue;
-        if (got == 0)
+    while (children_kill(getpid(), &left) > 0 && ls_now_s() < until_s)
+        if (left > 0)
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
-    }
-    return got < 0 ? 0 : left;
+    return left;
 }

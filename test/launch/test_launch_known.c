@@ -13,11 +13,13 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* No process can be started to ask a host with. */
@@ -134,6 +136,28 @@ CASE_WITH(test_no_process_for_the_job, scratch_setup, scratch_teardown)
     assert_non_null(strstr(error.text, "gives it no process: "));
     assert_int_equal(job.pid, 0); /* a kill of -1 would be one of all processes */
     assert_true(job.segments[0] && access(job.segments, F_OK) != 0);
+}
+
+static pid_t child_sleeping(void)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    while (child == 0)
+        pause();
+    return child;
+}
+
+/* What a script began before it became the launcher is no part of the job, and lives on. */
+CASE(test_children_of_others)
+{
+    pid_t other = child_sleeping();
+    process_begin();
+    pid_t own = child_sleeping();
+    assert_int_equal(process_sweep(), 0);
+    assert_int_equal(kill(own, 0), -1); /* it is waited for, too */
+    assert_int_equal(waitpid(other, NULL, WNOHANG), 0);
+    kill(other, SIGKILL);
+    assert_int_equal(waitpid(other, NULL, 0), other);
 }
 
 /* PATH becomes the folder; what it was, to be given back by path_restore. */
