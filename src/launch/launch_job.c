@@ -98,6 +98,8 @@ static void add_mpirun(struct line *line, const struct launch_start *start,
             add_all(line, "--mca btl_vader_backing_directory");
             add(line, segments);
         }
+        if (here && getenv("SLURM_JOB_ID") && !getenv("OMPI_MCA_ras"))
+            add_all(line, "--mca ras ^slurm"); /* by itself it takes the nodes of the allocation */
         if (!here)
             add_all(line, "-x " LAUNCH_VARIABLE);
         if (!here && getenv("LOCKSTEP_PEAK_FLOPS"))

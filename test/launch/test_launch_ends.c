@@ -85,6 +85,7 @@ CASE(test_words_that_mpirun_gets)
         {"", " --bind-to none ", "x x"}, /* else it binds two ranks to one core each */
         {"OMPI_MCA_hwloc_base_binding_policy=core", " -n 1 ", "--bind-to"},
         {"OMPI_MCA_rmaps_base_mapping_policy=slot:PE=2", " -n 1 ", "--bind-to"},
+        {"SLURM_JOB_ID=7", " --mca ras ^slurm ", "x x"}, /* --ranks: here, not on the job's nodes */
     };
     skip_without_mpi();
     script_write("bin/mpirun",
