@@ -107,8 +107,11 @@ int cmd_status(const struct cmd_args *args, struct ls_error *error)
     if (cmd_args_given(args, "--json"))
         return json_status(&s, error);
     state_print(&s, now);
-    if (s.state == LS_RUN_STARTING && !s.steps) /* it has not even written its configuration */
+    if (!s.steps) { /* it has not even written its configuration */
+        if (s.kinds)
+            failures_print(&s);
         return LS_OK;
+    }
     printf("step        %ld of %ld", (long)s.step, (long)s.steps);
     if (!isnan(s.loss))
         printf(", loss %.4f", s.loss);

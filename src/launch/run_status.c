@@ -97,7 +97,9 @@ static void event_visit(void *user, const struct ls_record *record)
         s->lost_s += fmax(ls_record_value(record, "seconds"), 0);
     }
     if (!strcmp(event, "start"))
-        reading->gave_up[0] = '\0';
+        reading->gave_up[0] = reading->end[0] = '\0';
+    if (!strcmp(event, "stopped")) /* before the run began, which would say so itself */
+        snprintf(reading->end, sizeof reading->end, "stopped");
     if (!strcmp(event, "gave_up")) {
         text_take(record, "text", reading->gave_up, sizeof reading->gave_up);
         reading->gave_up_s = ls_record_value(record, "time");
@@ -281,7 +283,8 @@ static int status_read(const char *run, const struct holders *holders, struct ls
         .loss = NAN, .step_time = NAN, .heard = NAN, .saved = -1, .snapshot = -1};
     int code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
     status->state = code ? LS_RUN_KILLED : state_of(holders, &reading);
-    if (code || (status->state == LS_RUN_STARTING && !has(run, "metrics.jsonl")))
+    bool launched = status->state == LS_RUN_STARTING || !isnan(status->heard);
+    if (code || (launched && !has(run, "metrics.jsonl")))
         return code;
     if (!has(run, "config.yaml"))
         return ls_error_set(error, LS_EIO, "%s is no run's folder: it has no config.yaml", run);

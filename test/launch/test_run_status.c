@@ -78,6 +78,27 @@ CASE_WITH(test_a_start_since_a_launcher_gave_up, setup, scratch_teardown)
     assert_int_equal(status_of_run().state, LS_RUN_DONE);
 }
 
+/* Launchers whose jobs never began. */
+CASE_WITH(test_a_job_that_never_began, setup, scratch_teardown)
+{
+    unlink(scratch_path(folder, "lock"));
+    unlink(scratch_path(folder, "metrics.jsonl"));
+    unlink(scratch_path(folder, "config.yaml"));
+    records_write("events.jsonl", "{\"time\": 14, \"event\": \"start\"}\n"
+                                  "{\"time\": 15, \"event\": \"failed\", \"kind\": \"other\"}\n"
+                                  "{\"time\": 15, \"event\": \"gave_up\", \"text\": \"why\"}\n");
+    struct ls_run_status status = status_of_run();
+    assert_int_equal(status.state, LS_RUN_FAILED);
+    assert_string_equal(status.text, "why");
+    assert_int_equal(status.kinds, 1);
+    assert_int_equal(status.steps, 0);
+    records_write("events.jsonl", "{\"time\": 14, \"event\": \"start\"}\n"
+                                  "{\"time\": 15, \"event\": \"stopped\"}\n");
+    assert_int_equal(status_of_run().state, LS_RUN_STOPPED);
+    records_write("events.jsonl", "{\"time\": 14, \"event\": \"start\"}\n");
+    assert_int_equal(status_of_run().state, LS_RUN_KILLED);
+}
+
 /* Records of other values than runs write. */
 CASE_WITH(test_records_without_numbers, setup, scratch_teardown)
 {
