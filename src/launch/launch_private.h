@@ -339,7 +339,8 @@ void launch_prom_write(struct launch_prom *prom, bool now);
  * there is none. */
 int64_t launch_newest(const char *run, double *time);
 /* A job that is started again goes on from the run's newest checkpoint: LS_ECONFIG where
- * train.resume names an older one of the run, since it would not go back. */
+ * train.resume names an older one of the run, since it would not go back, or where the command line
+ * has train.resume=never (files that runs keep have it, too). */
 int launch_resume_check(const struct ls_config *config, struct ls_error *error);
 /* A warning where train.resume names a checkpoint elsewhere that is not used, because the run has
  * its own. kept: the step of its newest checkpoint or snapshot; -1: there is none. */

@@ -1332,6 +1332,19 @@ CASE(test_a_checkpoint_elsewhere_is_not_used)
     expect_unused("train.resume=kept", false);
 }
 
+/* Who asks for a new run does not get an older one. Files that runs keep have `never` too. */
+CASE(test_a_new_run_where_there_is_one)
+{
+    skip_without_mpi();
+    mpirun_write("", 0);
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=fresh train.resume=never", 0,
+                         "");
+    program_expect_under(enter, "train " LAUNCHED_KEYS "train.out=fresh train.steps=0", 0, "");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=fresh train.resume=never", 2,
+                         "train.resume = \"never\": fresh already holds");
+    program_expect_under(enter, "launch fresh/config.yaml", 0, "");
+}
+
 /* A job goes on from the newest; whatever path leads to that, or to the run, names it too. */
 CASE(test_an_older_checkpoint_of_its_own_is_refused)
 {
