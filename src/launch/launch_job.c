@@ -150,7 +150,7 @@ static void line_make(struct line *line, const struct launch_start *start,
     else
         add_mpirun(line, start, job);
     add(line, launch->program);
-    add(line, "train");
+    add_all(line, "train --");
     for (int i = 0; i < launch->count; i++)
         add(line, launch->words[i]);
     if (!ls_config_is_given(launch->config, "snapshot.every"))

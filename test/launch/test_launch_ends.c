@@ -80,24 +80,26 @@ static void expect_started(char **save, const char *hosts, const char *keys)
 CASE(test_words_that_mpirun_gets)
 {
     static const struct {
-        const char *environment, *words, *not ; /* not: none of them */
+        const char *environment, *words, *without;
     } cases[] = {
-        {"", " --bind-to none ", "x x"}, /* else it binds two ranks to one core each */
+        {"", " train -- -odd.yaml ", NULL}, /* a file, and no option */
+        {"", " --bind-to none ", NULL},     /* else it binds two ranks to one core each */
         {"OMPI_MCA_hwloc_base_binding_policy=core", " -n 1 ", "--bind-to"},
         {"OMPI_MCA_rmaps_base_mapping_policy=slot:PE=2", " -n 1 ", "--bind-to"},
-        {"SLURM_JOB_ID=7", " --mca ras ^slurm ", "x x"}, /* --ranks: here, not on the job's nodes */
+        {"SLURM_JOB_ID=7", " --mca ras ^slurm ", NULL}, /* --ranks: here, not on the job's nodes */
     };
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
                  "echo \"$*\" > words\n");
+    script_write("-odd.yaml", "data: {train: corpus_train}\nmodel: {preset: gpt2-tiny}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char before[2 * PATH_MAX];
         snprintf(before, sizeof before, "%s %s", enter, cases[i].environment);
-        program_expect_under(before, "launch --ranks 1 " LAUNCHED_KEYS "train.out=words_of", 0, "");
+        program_expect_under(before, "launch --ranks 1 -- -odd.yaml train.out=words_of", 0, "");
         char *words = scratch_read(scratch_path(folder, "words"), NULL);
         assert_text_contains(words, cases[i].words);
-        assert_null(strstr(words, cases[i].not ));
+        assert_true(!cases[i].without || !strstr(words, cases[i].without));
         free(words);
     }
 }
