@@ -694,9 +694,12 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
                             .candidates = candidates,
                             .cuts = {.options = options, .accelerators = accelerators}};
     bool cores = options->cluster->accelerator.is_core;
-    struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
-                                  : (struct values){.list = {0}, .count = 1};
-    is_pinned(options, "parallel.threads", &threads, options->config->parallel.threads);
+    int64_t most = (int64_t)ls_config_key_of("parallel.threads")->max;
+    struct values threads = {.list = {0}, .count = 1};
+    if (cores)
+        threads = divisors(options->cluster->accelerators, ls_min(accelerators, most));
+    if (options->config->parallel.threads > 0)
+        is_pinned(options, "parallel.threads", &threads, options->config->parallel.threads);
     for (int i = 0; i < threads.count && !making.full; i++)
         if (accelerators % ls_max(threads.list[i], 1) == 0)
             add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);

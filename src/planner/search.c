@@ -113,17 +113,20 @@ static int in_time(struct searching *s, const struct ls_forecast_ask *ask,
 }
 
 /* As one writes the searched layout on a command line. */
-static void keys_write(const struct ls_config *config, char keys[LS_CONFIG_TEXT_BYTES])
+static void keys_write(const struct searching *s, char keys[LS_CONFIG_TEXT_BYTES])
 {
-    const struct ls_config_key *bucket = ls_config_key_of("comm.bucket_mb");
+    const char *others[] = {"comm.bucket_mb", "parallel.threads"}; /* that cut no model */
     char value[4 * LS_CONFIG_TEXT_BYTES];
-    ls_config_layout_text(config, NULL, keys, LS_CONFIG_TEXT_BYTES);
-    ls_config_value(config, bucket, value, sizeof value);
-    if (!strcmp(value, bucket->initial))
-        return;
-    if (!strcmp(keys, "one rank"))
-        keys[0] = '\0';
-    ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "%s=%.20s", bucket->name, value);
+    ls_config_layout_text(&s->config, NULL, keys, LS_CONFIG_TEXT_BYTES);
+    for (int i = 0; i < (s->options->cluster->accelerator.is_core ? 2 : 1); i++) {
+        const struct ls_config_key *key = ls_config_key_of(others[i]);
+        ls_config_value(&s->config, key, value, sizeof value);
+        if (!strcmp(value, key->initial))
+            continue;
+        if (!strcmp(keys, "one rank"))
+            keys[0] = '\0';
+        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "%s=%.20s", key->name, value);
+    }
 }
 
 /* config and layout are the candidate's. */
@@ -151,7 +154,7 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
         *judgement = REFUSED;
         s->beyond = problem;
         if (s->beyond_count++ == 0)
-            keys_write(&s->config, s->search->unsimulated);
+            keys_write(s, s->search->unsimulated);
         return LS_OK;
     default:
         return ls_error_copy(error, status, &problem);
@@ -175,7 +178,7 @@ static void least_note(struct searching *s, const struct ls_forecast *forecast)
         return;
     search->least_bytes = forecast->device_bytes;
     search->capacity_bytes = forecast->capacity_bytes;
-    ls_config_layout_text(&s->config, NULL, search->least_keys, sizeof search->least_keys);
+    keys_write(s, search->least_keys);
 }
 
 /* The listed plan of that kind, or the one that is this plan, as the first one tried; or -1. */
@@ -209,7 +212,7 @@ static void plan_insert(struct searching *s, const struct ls_forecast *forecast,
     search->count = (int)ls_min(search->count, s->top);
     memmove(&plans[at + 1], &plans[at], (size_t)(old - at) * sizeof *plans);
     plans[at] = (struct ls_search_plan){.forecast = *forecast, .kind = kind, .bound_s = bound_s};
-    keys_write(&s->config, plans[at].keys);
+    keys_write(s, plans[at].keys);
 }
 
 static unsigned variant_bit(int recompute, bool offload)
@@ -434,7 +437,7 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
             0.999 * ls_search_value(s->options, &plan->forecast))
         return status;
     plan->forecast = forecast;
-    keys_write(&s->config, plan->keys);
+    keys_write(s, plan->keys);
     *kept = s->config;
     return LS_OK;
 }
