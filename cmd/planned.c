@@ -492,10 +492,10 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     struct ls_cluster other = *options->cluster; /* measured rows are borrowed */
     struct ls_search_options changed = *options;
     struct ls_search search = {0};
-    int64_t used = plan->forecast.ranks * plan->forecast.accelerators;
+    int64_t each = plan->forecast.accelerators, used = plan->forecast.ranks * each;
     int status = planned_change(&other, change, error);
     int64_t there = other.hosts * other.accelerators;
-    bool enough = used <= there;
+    bool enough = used <= there && each <= other.accelerators;
     changed.cluster = &other;
     changed.first = enough ? plan->keys : NULL;
     changed.accelerators = ls_min(options->accelerators, there);
@@ -504,6 +504,9 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
         cmd_print("\nwith %s\n", change);
         if (enough)
             status = same_print(options, &other, plan, error);
+        else if (used <= there)
+            printf("  the same layout: a rank needs %ld cores of a host, which has %ld\n",
+                   (long)each, (long)other.accelerators);
         else
             printf("  the same layout: it needs %ld accelerators, and there are %ld\n", (long)used,
                    (long)there);

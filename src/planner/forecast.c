@@ -13,12 +13,12 @@
 int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
                              const struct ls_layout *layout)
 {
-    int64_t there = cluster->hosts * cluster->accelerators;
+    int64_t on_host = (layout->ranks + cluster->hosts - 1) / cluster->hosts;
     if (!cluster->accelerator.is_core)
         return 1;
     if (config->parallel.threads > 0)
         return (int)config->parallel.threads;
-    return (int)ls_max(there / layout->ranks, 1);
+    return (int)ls_max(cluster->accelerators / on_host, 1);
 }
 
 /* ---- the pace -------------------------------------------------------------------------------- */
@@ -438,6 +438,12 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
                             "the layout has %ld ranks of %d each: the cluster has %ld "
                             "accelerators; give it more hosts, or cut the model less",
                             (long)layout->ranks, accelerators, (long)there);
+    if (accelerators > ask->cluster->accelerators)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "parallel.threads = %d: a rank is on one host, which has %ld cores; "
+                            "expected at most so many, or 0, which divides a host's cores by its "
+                            "ranks",
+                            accelerators, (long)ask->cluster->accelerators);
     int status = memory_set(ask, f, error);
     if (status || (ask->first_misfit && !f->fits))
         return status;

@@ -38,6 +38,9 @@ static int axis_admits(const struct axes *axes, int axis, int64_t size, struct l
     if (axis == CP)
         return ls_cp_admits(size, axes->numerics.seq_tiles,
                             (enum ls_cp_method)config->parallel.cp_method, error);
+    if (axis == THREADS && size > axes->options->cluster->accelerators)
+        return ls_error_set(error, LS_ELAYOUT, "a rank is on one host, which has %ld cores",
+                            (long)axes->options->cluster->accelerators);
     if (axis == PP && size > config->model.layers + 2)
         return ls_error_set(error, LS_ELAYOUT,
                             "%ld blocks, the embedding and the head make %ld stages at most",

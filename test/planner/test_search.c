@@ -1012,6 +1012,43 @@ static bool all_pinned(const struct ls_config *config, const char *key)
     return strncmp(key, "parallel.", 9) == 0;
 }
 
+/* A rank is on one host: it has at most the cores of that, and their memory. */
+CASE(test_a_rank_is_on_one_host)
+{
+    /* dp, threads, what a rank has */
+    static const int cases[][3] = {{1, 0, 4}, {2, 0, 4}, {3, 0, 2}, {4, 0, 2},
+                                   {8, 0, 1}, {1, 3, 3}, {1, 5, 0}};
+    struct ls_cluster none, cluster = cores(2, 4, "1 GiB");
+    struct ls_config config = case_draw(3, &none);
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    struct ls_search search;
+    set(&config, "batch.global=24");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_forecast f;
+        const struct ls_forecast_ask ask = {
+            .config = &config, .layout = &layout, .cluster = &cluster};
+        set(&config, "parallel.dp=%d", cases[i][0]);
+        set(&config, "parallel.threads=%d", cases[i][1]);
+        assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
+        int status = ls_forecast_make(&ask, &f, &error);
+        assert_int_equal(status, cases[i][2] ? LS_OK : LS_ELAYOUT);
+        if (!status && (f.accelerators != cases[i][2] || f.capacity_bytes != 0x1p30 * cases[i][2]))
+            fail_msg("%d ranks have %d cores each and %g bytes", cases[i][0], f.accelerators,
+                     f.capacity_bytes);
+    }
+    assert_text_contains(error.text, "parallel.threads = 5: a rank is on one host, which has 4");
+    set(&config, "parallel.dp=1");
+    const struct ls_search_options options = {
+        .config = &config, .cluster = &cluster, .accelerators = 5, .pinned = all_pinned};
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_text_contains(error.text, "with parallel.threads=5: a rank is on one host, which has 4 "
+                                     "cores; expected 1");
+    ls_search_release(&search);
+    ls_cluster_release(&none);
+    ls_cluster_release(&cluster);
+}
+
 CASE(test_what_is_refused)
 {
     struct ls_cluster cluster;

@@ -75,15 +75,16 @@ struct ls_forecast {
     } run;
 };
 
-/* Accelerators of a rank: parallel.threads on a machine whose accelerators are cores, or what there
- * is by the number of ranks; else 1. */
+/* Accelerators of a rank: parallel.threads on a machine whose accelerators are cores, or a host's
+ * by the ranks on it; else 1. */
 int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
                              const struct ls_layout *layout);
 /* What a rank may take of the memory of so many accelerators: all, or memory.device_budget. */
 double ls_forecast_capacity(const struct ls_cluster *cluster, const struct ls_config *config,
                             int64_t accelerators);
-/* LS_ELAYOUT if the cluster has fewer accelerators than the layout asks for. LS_ENOMEM. What
- * does not fit into memory is forecast all the same (fits is false). LS_ESTOPPED at until_s. */
+/* LS_ELAYOUT if the cluster, or a host for a rank, has fewer accelerators than the layout asks for.
+ * LS_ENOMEM. What does not fit into memory is forecast all the same (fits is false). LS_ESTOPPED at
+ * until_s. */
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
                      struct ls_error *error);
 /* What the whole training takes, of a forecast that ls_forecast_make made for the same. */
