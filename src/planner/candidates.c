@@ -433,18 +433,26 @@ static double state_bytes(const struct ls_config *config, const struct candidate
            held.frozen * (act > 0 ? copies : master);
 }
 
-/* What a schedule keeps of its live micro-batches, of 1F1B's: where the backward is split also what
- * weight halves wait for. */
-static double kept_share(int schedule)
+/* Micro-batches whose activations the rank that takes most keeps at least, in blocks of the mean
+ * rank; where the backward is split, with what weight halves wait for. Of stages or a table of the
+ * user's the rank that keeps most micro-batches may have the fewest blocks. */
+static double kept_least(const struct ls_search_options *options, const struct candidate *c,
+                         double micro_batches)
 {
-    switch (schedule) {
+    bool split = *options->config->parallel.split && key_pinned(options, "parallel.split");
+    double live = fmin(micro_batches, (double)c->pp);
+    if (split || c->schedule == LS_LAYOUT_CSV)
+        return 0.9;
+    switch (c->schedule) {
+    case LS_SCHEDULE_GPIPE:
+        return 0.9 * micro_batches;
     case LS_SCHEDULE_ZB_H1:
-        return 1.5;
+        return 1.5 * live;
     case LS_SCHEDULE_ZBV:
     case LS_SCHEDULE_DUALPIPEV:
-        return 2.5;
+        return 2.5 * live;
     default:
-        return 0.9;
+        return 0.9 * live;
     }
 }
 
@@ -485,9 +493,8 @@ static bool candidate_judge(struct cuts *cuts, const struct held *all, struct ca
     /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
     c->estimate_s += fmax(moves - 0.9 * overlap * computing, 0.4 * moves) + lost +
                      replicas_s(config, cluster, c, held, micro_batches);
-    double live = c->schedule == LS_SCHEDULE_GPIPE ? micro_batches : fmin(micro_batches, pp);
-    c->least_bytes = state_bytes(config, c, held) +
-                     live * floor(layers / pp) * cut->block_bytes * kept_share(c->schedule);
+    c->least_bytes = state_bytes(config, c, held) + kept_least(cuts->options, c, micro_batches) *
+                                                        floor(layers / pp) * cut->block_bytes;
     return true;
 }
 

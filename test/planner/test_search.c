@@ -5,6 +5,7 @@
 #include "../support/told.h"
 #include "../support/wrapped.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/parallel/schedule.h>
 #include <lockstep/planner.h>
 #include <lockstep/train/recorded.h>
@@ -774,6 +775,50 @@ CASE(test_what_is_not_held_is_not_counted)
         ls_search_release(&search[0]);
         ls_search_release(&search[1]);
     }
+    ls_cluster_release(&cluster);
+}
+
+static bool split_pinned(const struct ls_config *config, const char *key)
+{
+    return ls_word_among("parallel.pp|parallel.tp|parallel.split|parallel.schedule", key) &&
+           ls_config_is_given(config, key);
+}
+
+/* Stages of the user's with few blocks where most micro-batches are kept: what fits is found. */
+CASE(test_stages_that_fit)
+{
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster);
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    struct ls_forecast f;
+    struct ls_search search[2];
+    assert_ok(ls_cluster_set(&cluster, "accelerators", "2", &error), error);
+    set(&config, "model.layers=12");
+    set(&config, "model.context=1024");
+    set(&config, "data.sequence=1024");
+    set(&config, "batch.global=8");
+    set(&config, "batch.micro=1");
+    set(&config, "parallel.pp=4");
+    set(&config, "parallel.tp=1");
+    set(&config, "parallel.schedule=1f1b");
+    set(&config, "parallel.split=0-1,2-3,4-6,7-13");
+    assert_ok(ls_config_resolve(&config, 257, &error), error);
+    assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
+    const struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
+    assert_ok(ls_forecast_make(&ask, &f, &error), error);
+    cluster.accelerator.memory_bytes = f.device_bytes;
+    for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+        const struct ls_search_options options = {.config = &config,
+                                                  .cluster = &cluster,
+                                                  .top = 4,
+                                                  .pinned = split_pinned,
+                                                  .exhaustive = exhaustive};
+        assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
+    }
+    lists_compare(0, LS_GOAL_TIME, &search[0], &search[1]);
+    ls_search_release(&search[0]);
+    ls_search_release(&search[1]);
     ls_cluster_release(&cluster);
 }
 
