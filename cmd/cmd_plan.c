@@ -341,7 +341,7 @@ static int written(const struct asked *asked, const struct ls_search *search,
 static int show(struct asked *asked, struct ls_error *error)
 {
     struct ls_search search;
-    char tiles[LS_CONFIG_TEXT_BYTES + 192];
+    char tiles[LS_SEARCH_KEYS_BYTES + 192];
     double start_s = ls_now_s();
     cmd_progress_begin();
     int status = planned_search(&asked->search, &search, error);

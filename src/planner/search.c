@@ -113,11 +113,11 @@ static int in_time(struct searching *s, const struct ls_forecast_ask *ask,
 }
 
 /* As one writes the searched layout on a command line. */
-static void keys_write(const struct searching *s, char keys[LS_CONFIG_TEXT_BYTES])
+static void keys_write(const struct searching *s, char keys[LS_SEARCH_KEYS_BYTES])
 {
     const char *others[] = {"comm.bucket_mb", "parallel.threads"}; /* that cut no model */
     char value[4 * LS_CONFIG_TEXT_BYTES];
-    ls_config_layout_text(&s->config, NULL, keys, LS_CONFIG_TEXT_BYTES);
+    ls_config_layout_text(&s->config, NULL, keys, LS_SEARCH_KEYS_BYTES);
     for (int i = 0; i < (s->options->cluster->accelerator.is_core ? 2 : 1); i++) {
         const struct ls_config_key *key = ls_config_key_of(others[i]);
         ls_config_value(&s->config, key, value, sizeof value);
@@ -125,8 +125,9 @@ static void keys_write(const struct searching *s, char keys[LS_CONFIG_TEXT_BYTES
             continue;
         if (!strcmp(keys, "one rank"))
             keys[0] = '\0';
-        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "%s=%.20s", key->name, value);
+        ls_string_add(keys, LS_SEARCH_KEYS_BYTES, " ", "%s=%.20s", key->name, value);
     }
+    LS_ASSERT(strlen(keys) + 1 < LS_SEARCH_KEYS_BYTES); /* they are read again */
 }
 
 /* config and layout are the candidate's. */
@@ -483,7 +484,7 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
     if (ls_config_layout(&s->config, 0, &s->layout, NULL) ||
         ls_stage_split(cost, layers + 2, s->layout.stages, begins, NULL))
         return LS_OK;
-    char word[LS_CONFIG_TEXT_BYTES];
+    char word[sizeof "parallel.split=" + LS_CONFIG_TEXT_BYTES];
     int used = snprintf(word, sizeof word, "parallel.split=");
     if (!ls_stage_split_text(begins, s->layout.stages, word + used, sizeof word - (size_t)used))
         return LS_OK; /* too many stages to write down */

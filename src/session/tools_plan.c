@@ -131,7 +131,7 @@ static int own_forecast(struct planning *p, struct ls_error *error)
         status = ls_forecast_run(&ask, &forecast, error);
     if (status)
         return status;
-    char keys[1024];
+    char keys[LS_SEARCH_KEYS_BYTES];
     ls_config_layout_text(&p->config, NULL, keys, sizeof keys);
     json_t *plan = json_object();
     json_object_set_new(plan, "keys", json_string(keys));

@@ -60,7 +60,7 @@ static struct ls_cluster cluster_draw(void)
 
 static void set(struct ls_config *config, const char *format, ...)
 {
-    char word[256];
+    char word[2 * LS_CONFIG_TEXT_BYTES];
     struct ls_error error = {0};
     va_list arguments;
     va_start(arguments, format);
@@ -778,12 +778,6 @@ CASE(test_what_is_not_held_is_not_counted)
     ls_cluster_release(&cluster);
 }
 
-static bool split_pinned(const struct ls_config *config, const char *key)
-{
-    return ls_word_among("parallel.pp|parallel.tp|parallel.split|parallel.schedule", key) &&
-           ls_config_is_given(config, key);
-}
-
 /* Stages of the user's with few blocks where most micro-batches are kept: what fits is found. */
 CASE(test_stages_that_fit)
 {
@@ -812,7 +806,7 @@ CASE(test_stages_that_fit)
         const struct ls_search_options options = {.config = &config,
                                                   .cluster = &cluster,
                                                   .top = 4,
-                                                  .pinned = split_pinned,
+                                                  .pinned = ls_config_is_given,
                                                   .exhaustive = exhaustive};
         assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
     }
@@ -1013,6 +1007,39 @@ CASE(test_what_fits_in_no_time)
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
+
+/* A plan's keys are whole, however long: texts have up to 511 bytes each. */
+CASE(test_a_plan_of_many_stages_is_whole)
+{
+    char split[LS_CONFIG_TEXT_BYTES] = "", recompute[LS_CONFIG_TEXT_BYTES] = "";
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(5, &cluster), applied;
+    struct ls_error error = {0};
+    struct ls_search search;
+    for (int layer = 0; layer < 128; layer++)
+        ls_string_add(split, sizeof split, ",", "%d", layer);
+    for (int stage = 0; stage < 40; stage++)
+        ls_string_add(recompute, sizeof recompute, ";", "full@%d", stage);
+    assert_ok(ls_cluster_set(&cluster, "accelerators", "8", &error), error);
+    cluster.accelerator.memory_bytes = 1e12;
+    set(&config, "model.layers=126");
+    set(&config, "batch.global=16");
+    set(&config, "parallel.pp=16");
+    set(&config, "parallel.chunks=8");
+    set(&config, "parallel.schedule=interleaved");
+    set(&config, "parallel.split=%s", split);
+    set(&config, "memory.recompute=%s", recompute);
+    assert_ok(ls_config_resolve(&config, 257, &error), error);
+    const struct ls_search_options options = {
+        .config = &config, .cluster = &cluster, .forecasts = 1, .pinned = ls_config_is_given};
+    assert_ok(ls_search_run(&options, &search, &error), error);
+    applied = config;
+    assert_ok(ls_search_apply(&search.plans[0], &applied, &error), error);
+    assert_string_equal(applied.parallel.split, split);
+    assert_string_equal(applied.parallel.recompute, recompute);
+    ls_search_release(&search);
+    ls_cluster_release(&cluster);
+}
 
 /* Quotes keep what is in them together, and are none of it. */
 CASE(test_keys_are_set)

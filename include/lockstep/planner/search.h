@@ -49,8 +49,10 @@ enum { LS_SEARCH_TOP_MAX = 64 };
 /* For pinned: those that were given beside config's file. A file's are where a search begins. */
 bool ls_search_given(const struct ls_config *config, const char *key);
 
+enum { LS_SEARCH_KEYS_BYTES = 24 * LS_CONFIG_TEXT_BYTES }; /* four texts of these, and others */
+
 struct ls_search_plan {
-    char keys[LS_CONFIG_TEXT_BYTES]; /* as one writes them on a command line */
+    char keys[LS_SEARCH_KEYS_BYTES]; /* as one writes them on a command line */
     struct ls_forecast forecast;
     double bound_s; /* of the step */
     int64_t kind;   /* for the search itself: no two of a list have the same */
@@ -65,13 +67,13 @@ struct ls_search {
      * still come into the list. */
     int64_t unproven, unlisted;
     /* Where nothing fits: the candidate that takes least, and what it takes. */
-    char least_keys[LS_CONFIG_TEXT_BYTES];
+    char least_keys[LS_SEARCH_KEYS_BYTES];
     double least_bytes, capacity_bytes;
     int64_t least_accelerators; /* a multiple of those asked for on which one would fit; 0: none */
     double least_s;             /* where no layout is in time: what the training takes at least */
     /* Keys of the first layout that fits and cannot be simulated, by estimates; "": there was none.
      */
-    char unsimulated[LS_CONFIG_TEXT_BYTES];
+    char unsimulated[LS_SEARCH_KEYS_BYTES];
 };
 
 /* LS_OK if at least one layout fits and is in time; LS_ELAYOUT if none does, with the least that is
