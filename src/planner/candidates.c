@@ -80,7 +80,8 @@ struct cuts {
     int64_t count, room;
     int64_t accelerators; /* of the whole layout */
     struct kinds kinds;
-    bool full; /* no memory */
+    struct candidate unadmitted; /* the first of such a cut; pp 0: none */
+    bool full;                   /* no memory */
 };
 
 /* Of a micro-batch: seconds without sums of gradients (BARE), of passes, of products in the forward
@@ -465,6 +466,8 @@ static bool candidate_judge(struct cuts *cuts, const struct held *all, struct ca
     if (v && 2 * c->pp > config->model.layers + 2)
         return false;
     const struct cut *cut = cut_of(cuts, c);
+    if (cut && !cut->admitted && cuts->unadmitted.pp == 0)
+        cuts->unadmitted = *c;
     if (!cut || !cut->admitted)
         return false;
     double layers = (double)config->model.layers, pp = (double)c->pp;
@@ -710,6 +713,8 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
     for (int i = 0; i < threads.count && !making.full; i++)
         if (accelerators % ls_max(threads.list[i], 1) == 0)
             add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);
+    if (candidates->unadmitted.pp == 0)
+        candidates->unadmitted = making.cuts.unadmitted;
     free(making.cuts.list);
     return making.full || making.cuts.full ? ls_no_memory(error, "for a search") : LS_OK;
 }

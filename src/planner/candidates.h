@@ -26,6 +26,7 @@ struct candidate {
 struct candidates {
     struct candidate *list;
     int64_t count, room, kinds, families;
+    struct candidate unadmitted; /* the first whose blocks the recipe does not admit; pp 0: none */
 };
 
 /* Whether the search leaves that key as it is. */
@@ -43,5 +44,8 @@ double candidate_pipeline_s(const struct candidate *candidate, const struct ls_l
  * are not the reason. */
 int pinned_refuse(const struct ls_search_options *options, int64_t accelerators,
                   struct ls_error *error);
+/* No layout is admitted: why this one is not, LS_ELAYOUT; LS_OK if it is. */
+int unadmitted_refuse(const struct ls_search_options *options, const struct candidate *candidate,
+                      int64_t accelerators, struct ls_error *error);
 
 #endif

@@ -122,3 +122,18 @@ int pinned_refuse(const struct ls_search_options *options, int64_t accelerators,
         }
     return together_refuse(&axes, error);
 }
+
+int unadmitted_refuse(const struct ls_search_options *options, const struct candidate *candidate,
+                      int64_t accelerators, struct ls_error *error)
+{
+    struct ls_config config = *options->config;
+    struct ls_layout layout;
+    struct ls_error why = {0};
+    candidate_apply(candidate, options, &config);
+    if (!ls_config_layout(&config, 0, &layout, &why))
+        return LS_OK;
+    return ls_error_set(error, LS_ELAYOUT,
+                        "the recipe admits no layout for %ld accelerators; the first was refused: "
+                        "%s",
+                        (long)accelerators, why.text);
+}

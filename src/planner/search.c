@@ -26,6 +26,7 @@ struct searching {
     double until_s; /* ls_now_s, 0: no limit */
     int64_t forecasts;
     int top;
+    struct candidate unadmitted;      /* by the recipe: the plainest; pp 0: none */
     struct ls_error beyond;           /* why the last of so many cannot be simulated */
     int64_t beyond_count, late_count; /* late: of those that were simulated */
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
@@ -255,6 +256,8 @@ static bool is_admitted(struct searching *s, struct candidate *c)
     candidate_apply(c, s->options, &s->config);
     c->tried = true;
     bool refused = ls_config_layout(&s->config, 0, &s->layout, NULL);
+    if (refused && (s->unadmitted.pp == 0 || c->family < s->unadmitted.family))
+        s->unadmitted = *c;
     s->search->refused += refused;
     return !refused;
 }
@@ -624,6 +627,8 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
         return ls_error_set(error, LS_ELAYOUT, "no layout %scan be simulated: %s",
                             none ? "" : "that fits ", s->beyond.text);
     int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
+    if (none && !status && s->unadmitted.pp > 0)
+        status = unadmitted_refuse(s->options, &s->unadmitted, accelerators, error);
     if (none && !status)
         return admits_none(s, accelerators, error);
     if (status)
@@ -655,6 +660,7 @@ static int counts_try(struct searching *s, int64_t accelerators, struct ls_error
     for (int64_t n = accelerators; n >= least && !status; n = n % 2 ? 0 : n / 2)
         status = candidates_add(s->options, n, &all, error);
     s->search->candidates = all.count;
+    s->unadmitted = all.unadmitted;
     s->fits = calloc((size_t)all.families + 1, 1);
     if (!status && !s->fits)
         status = ls_no_memory(error, "for a search");

@@ -1161,6 +1161,30 @@ CASE(test_what_is_refused)
     ls_cluster_release(&cluster);
 }
 
+/* Where the axes have layouts and the recipe admits none, what it says of the plainest is told. */
+CASE(test_what_the_recipe_does_not_admit)
+{
+    static const char *const cases[][2] = {
+        {"parallel.split=0-1,2", "refused: command line: parallel.split = 0-1,2: it ends at "},
+        {"parallel.schedule=csv", "refused: default: parallel.schedule_file = \"\": "},
+        {"memory.offload.gradients=file", "file needs memory.file"}, /* of each block */
+        {"memory.recompute=99", "there is no block 99"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_cluster cluster;
+        struct ls_config config = case_draw(3, &cluster);
+        struct ls_error error = {0};
+        struct ls_search search;
+        set(&config, "parallel.pp=2");
+        set(&config, "%s", cases[i][0]);
+        const struct ls_search_options options = {
+            .config = &config, .cluster = &cluster, .pinned = ls_search_given};
+        assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+        assert_text_contains(error.text, cases[i][1]);
+        ls_search_release(&search);
+        ls_cluster_release(&cluster);
+    }
+}
+
 /* A layout that cannot be simulated is passed over; the samples of its blocks can be. */
 CASE(test_what_cannot_be_simulated)
 {
