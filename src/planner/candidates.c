@@ -637,6 +637,18 @@ static bool is_asked(const struct ls_search_options *options, int64_t dp, int64_
             keys->dp_replicate == replicate);
 }
 
+/* ZeRO goes with shards. Pinned, it also is without where the other keys leave none, and shards are
+ * copies where these keys or cp ask for them. */
+static bool shards_suit(const struct ls_search_options *options, const struct candidate *c)
+{
+    bool fixed =
+        key_pinned(options, "parallel.dp_shard") || key_pinned(options, "parallel.dp_replicate");
+    if ((c->zero > 0) == (c->shard * c->cp > 1))
+        return true;
+    return key_pinned(options, "parallel.zero") &&
+           (fixed || c->shard * c->replicate == 1 || (c->zero == 0 && c->shard == 1));
+}
+
 /* dp ranks as copies, as shards, and as shards inside each host with copies over hosts. */
 static void add_dp(struct making *making, struct candidate c, int64_t dp)
 {
@@ -660,9 +672,8 @@ static void add_dp(struct making *making, struct candidate c, int64_t dp)
             c.zero = (int)zeros.list[z];
             c.shard = shard;
             c.replicate = dp / shard;
-            if ((c.zero > 0) != (shard * c.cp > 1))
-                continue;
-            add_details(making, c);
+            if (shards_suit(options, &c))
+                add_details(making, c);
         }
     }
 }

@@ -816,6 +816,48 @@ CASE(test_stages_that_fit)
     ls_cluster_release(&cluster);
 }
 
+/* ZeRO that is pinned is planned where a run takes it: none over shards or cp, some on one rank. */
+CASE(test_zero_that_is_pinned)
+{
+    static const struct {
+        const char *keys[3];
+        int accelerators;
+    } cases[] = {{{"parallel.zero=0", "parallel.dp_shard=2"}, 2},
+                 {{"parallel.zero=0", "parallel.dp_shard=2", "parallel.dp_replicate=2"}, 4},
+                 {{"parallel.zero=0", "parallel.cp=2"}, 4},
+                 {{"parallel.zero=1", "parallel.tp=1"}, 1},
+                 {{"parallel.zero=1", "parallel.dp_replicate=2", "parallel.dp_shard=1"}, 2}};
+    enum { CASES = sizeof cases / sizeof *cases, SEEDS = 4 };
+    for (int i = 0; i < CASES * SEEDS; i++) {
+        struct ls_cluster cluster;
+        struct ls_config config = case_draw((uint64_t)(1 + i / CASES), &cluster);
+        struct ls_error error = {0};
+        struct ls_search search[2];
+        assert_ok(ls_cluster_set(&cluster, "accelerators", "2", &error), error);
+        cluster.accelerator.memory_bytes = 1e12;
+        set(&config, "memory.recompute=none");
+        set(&config, "memory.offload.optimizer=none");
+        set(&config, "numerics.mode=ordered");
+        set(&config, "numerics.seq_tiles=2");
+        for (int k = 0; k < 3 && cases[i % CASES].keys[k]; k++)
+            set(&config, "%s", cases[i % CASES].keys[k]);
+        assert_ok(ls_config_resolve(&config, 257, &error), error);
+        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+            const struct ls_search_options options = {.config = &config,
+                                                      .cluster = &cluster,
+                                                      .accelerators = cases[i % CASES].accelerators,
+                                                      .top = 4,
+                                                      .pinned = ls_search_given,
+                                                      .exhaustive = exhaustive};
+            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
+        }
+        lists_compare(i, LS_GOAL_TIME, &search[0], &search[1]);
+        ls_search_release(&search[0]);
+        ls_search_release(&search[1]);
+        ls_cluster_release(&cluster);
+    }
+}
+
 /* A host has room for what the ranks in it offload, fewer than its accelerators or as many: those
  * of all groups. */
 CASE(test_a_host_holds_what_its_ranks_offload)
