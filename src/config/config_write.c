@@ -24,7 +24,7 @@ int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error 
 {
     errno = 0;
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        char value[4 * LS_CONFIG_TEXT_BYTES];
+        char value[LS_CONFIG_VALUE_BYTES];
         if (begins_group(key))
             fprintf(file, "%.*s:\n", (int)group_length(key), key->name);
         ls_config_value(config, key, value, sizeof value);

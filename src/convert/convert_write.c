@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE_BYTES = 4 * LS_CONFIG_TEXT_BYTES, LINE = 98 };
+enum { LINE = 98 };
 
 /* The last item that gives our key a value; NULL for none. */
 static const struct ls_convert_item *giver(const struct ls_convert *result, const char *ours)
@@ -34,7 +34,7 @@ static int set_all(const struct convert *c, struct ls_config *config)
     ls_config_defaults(config);
     for (size_t i = 0; i < c->result->count && !status; i++) {
         const struct ls_convert_item *item = &c->result->items[i];
-        char assignment[2 * VALUE_BYTES];
+        char assignment[2 * LS_CONFIG_VALUE_BYTES];
         if (!*item->key)
             continue;
         snprintf(assignment, sizeof assignment, "%s=%s", item->key, item->value);
@@ -70,7 +70,7 @@ static void what_lacks(const struct ls_config *config, char *why, size_t bytes)
 /* Comment lines of text, its words wrapped; first begins the first one, rest the others. */
 static void comment(FILE *file, const char *first, const char *rest, const char *text)
 {
-    char shown[4 * VALUE_BYTES];
+    char shown[4 * LS_CONFIG_VALUE_BYTES];
     ls_escape(text, strlen(text), "", shown, sizeof shown);
     int column = fprintf(file, "# %s", first);
     for (const char *at = shown; *at; at += strspn(at, " ")) {
@@ -95,7 +95,7 @@ static void write_items(FILE *file, const struct ls_convert *result, enum ls_con
         if (!any)
             fprintf(file, "\n# %s\n", title);
         any = true;
-        char text[VALUE_BYTES], line[32] = "";
+        char text[LS_CONFIG_VALUE_BYTES], line[32] = "";
         if (item->line)
             snprintf(line, sizeof line, " (line %d)", item->line);
         snprintf(text, sizeof text, "%s%s%s%s%s", item->theirs, line, *item->theirs ? ": " : "",
@@ -122,7 +122,7 @@ static void write_keys(FILE *file, const struct ls_convert *result, const struct
     const char *last = "";
     for (size_t i = 0; i < count; i++) {
         const struct ls_convert_item *item = giver(result, keys[i].name);
-        char value[VALUE_BYTES], from[640];
+        char value[LS_CONFIG_VALUE_BYTES], from[640];
         if (!item)
             continue;
         if (group == 0 || strncmp(last, keys[i].name, group) != 0) {
@@ -178,7 +178,7 @@ static int read_back(const struct convert *c, const struct ls_config *config, co
     ls_config_defaults(&again);
     int status = ls_config_load_text(&again, "converted.yaml", text, bytes, c->error);
     for (size_t i = 0; i < count && !status; i++) {
-        char one[VALUE_BYTES], other[VALUE_BYTES];
+        char one[LS_CONFIG_VALUE_BYTES], other[LS_CONFIG_VALUE_BYTES];
         const struct ls_convert_item *item = giver(c->result, keys[i].name);
         ls_config_value(config, &keys[i], one, sizeof one);
         ls_config_value(&again, &keys[i], other, sizeof other);

@@ -786,6 +786,24 @@ CASE(test_written_configuration_reads_back)
     assert_memory_equal(&config.model, &again.model, sizeof config.model);
 }
 
+/* Of many sources too, as near to the longest as they come. */
+CASE(test_a_long_blend_reads_back)
+{
+    struct ls_config config, again;
+    struct ls_error error = {0};
+    char text[LS_CONFIG_BLEND_BYTES] = "data.blend=", *written;
+    for (int i = 0; i < 170; i++)
+        ls_string_add(text, sizeof text, "", "1 /corpora/%052d ", i);
+    expect_good(&config, TINY);
+    assert_ok(ls_config_set(&config, text, &error), error);
+    assert_true(strlen(config.data.blend) > (12 << 10));
+    assert_ok(ls_config_text(&config, &written, &error), error);
+    ls_config_defaults(&again);
+    assert_ok(ls_config_load_text(&again, "a.yaml", written, strlen(written), &error), error);
+    assert_string_equal(again.data.blend, config.data.blend);
+    free(written);
+}
+
 /* A number, or a word in its place. */
 CASE(test_a_number_or_auto)
 {
