@@ -176,15 +176,13 @@ static int figures(struct report *report)
 
 /* ---- configurations -------------------------------------------------------------------------- */
 
-enum { VALUE_BYTES = 4 * LS_CONFIG_TEXT_BYTES };
-
 /* Whether a run has another value of the key than the first one; text: of two values. */
 static bool key_differs(const struct report *report, const struct ls_config_key *key, char *text)
 {
-    char *other = text + VALUE_BYTES;
-    ls_config_compared_value(&report->runs->config, key, text, VALUE_BYTES);
+    char *other = text + LS_CONFIG_VALUE_BYTES;
+    ls_config_compared_value(&report->runs->config, key, text, LS_CONFIG_VALUE_BYTES);
     for (int r = 1; r < report->count; r++) {
-        ls_config_compared_value(&report->runs[r].config, key, other, VALUE_BYTES);
+        ls_config_compared_value(&report->runs[r].config, key, other, LS_CONFIG_VALUE_BYTES);
         if (strcmp(text, other))
             return true;
     }
@@ -196,7 +194,7 @@ static int part_print(struct report *report, enum ls_config_part part)
 {
     struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
     struct ls_html_table table;
-    char text[2 * VALUE_BYTES], caption[64];
+    char text[2 * LS_CONFIG_VALUE_BYTES], caption[64];
     int different = 0;
     int count = report_columns(report, (struct ls_html_column){"Key", LS_HTML_WORD}, NULL,
                                LS_HTML_TEXT, (struct ls_html_column){.name = NULL}, columns);
@@ -209,8 +207,8 @@ static int part_print(struct report *report, enum ls_config_part part)
             ls_html_table_begin(&table, report->file, caption, columns, count);
         ls_html_cell(&table, "%s", key->name);
         for (int r = 0; r < report->count; r++) {
-            ls_config_value(&report->runs[r].config, key, text, VALUE_BYTES);
-            ls_html_cell(&table, "%s", text);
+            ls_config_value(&report->runs[r].config, key, text, LS_CONFIG_VALUE_BYTES);
+            ls_html_cell_text(&table, text);
         }
     }
     if (different)

@@ -165,7 +165,7 @@ const char *report_config_part(enum ls_config_part part)
 }
 
 struct value {
-    char text[4 * LS_CONFIG_TEXT_BYTES];
+    char text[LS_CONFIG_VALUE_BYTES];
 };
 
 static const char *value_of(const struct ls_config *config, const struct ls_config_key *key,
@@ -207,8 +207,8 @@ static void differences(struct report *report, const struct report_run *run,
         if (!table.file)
             ls_html_table_begin(&table, report->file, caption, columns, 3);
         ls_html_cell(&table, "%s", key->name);
-        ls_html_cell(&table, "%s", value);
-        ls_html_cell(&table, "%s", preset ? "–" : initial);
+        ls_html_cell_text(&table, value);
+        ls_html_cell_text(&table, preset ? "–" : initial);
     }
     if (table.file)
         ls_html_table_end(&table);

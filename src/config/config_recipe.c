@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { LONG_BYTES = 200, BEFORE_BYTES = 60, SHOWN_BYTES = LONG_BYTES + 16 }; /* of a value */
+
 /* Of each path in a list, the last component; a slash behind it adds none. */
 static void paths_cut(char *names, bool list)
 {
@@ -64,6 +66,35 @@ void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *d
     }
 }
 
+static size_t rune_begin(const char *text, size_t at)
+{
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+/* A long value from a little before `same` on, where it begins to differ from another one. */
+static void shown_of(const char *value, size_t same, char shown[SHOWN_BYTES])
+{
+    size_t begin = same > BEFORE_BYTES ? rune_begin(value, same - BEFORE_BYTES) : 0;
+    size_t end = strlen(value);
+    if (end < LONG_BYTES)
+        begin = 0;
+    bool cut = end - begin >= LONG_BYTES;
+    if (cut)
+        end = rune_begin(value, begin + LONG_BYTES);
+    snprintf(shown, SHOWN_BYTES, "%s%.*s%s", begin ? "... " : "", (int)(end - begin), value + begin,
+             cut ? " ..." : "");
+}
+
+static size_t same_bytes(const char *a, const char *b)
+{
+    size_t same = 0;
+    while (a[same] && a[same] == b[same])
+        same++;
+    return same;
+}
+
 int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
                           size_t bytes)
 {
@@ -78,9 +109,14 @@ int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, 
         ls_config_compared_value(b, key, there, sizeof there);
         if (strcmp(here, there) == 0)
             continue;
-        if (bytes)
-            ls_string_add(text, bytes, "; ", "%s: %s here, %s there", key->name, here, there);
         differing++;
+        if (!bytes)
+            continue;
+        char shown[2][SHOWN_BYTES];
+        size_t same = same_bytes(here, there);
+        shown_of(here, same, shown[0]);
+        shown_of(there, same, shown[1]);
+        ls_string_add(text, bytes, "; ", "%s: %s here, %s there", key->name, shown[0], shown[1]);
     }
     return differing;
 }

@@ -215,6 +215,11 @@ void ls_html_cell(struct ls_html_table *table, const char *format, ...)
 {
     char text[4096];
     LS_FORMAT(text, format);
+    ls_html_cell_text(table, text);
+}
+
+void ls_html_cell_text(struct ls_html_table *table, const char *text)
+{
     cell_begin(table);
     ls_picture_xml(table->file, text);
     cell_end(table);

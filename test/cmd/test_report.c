@@ -489,6 +489,23 @@ CASE(test_two_runs)
     free(page);
 }
 
+/* They differ in the last of many sources. */
+CASE(test_two_long_blends)
+{
+    expect("for i in $(seq 80); do s=\"$s 1 source-$i\"; for e in bin idx; do "
+           "cp corpus_train.$e source-$i.$e; done; done; for w in 1 3; do $L train $C "
+           "data.train= train.steps=1 train.out=many-$w data.blend=\"$s $w corpus_train\"; done",
+           0, "");
+    expect("$L report many-1 many-3 --output blends.html", 0, "blends.html");
+    char *page = page_read("blends.html");
+    has(page, "1 key differs.");
+    has_in(page, "Keys in which the configurations differ: recipe",
+           "corpus_train&quot;, weight: 1}]</td>");
+    has_in(page, "Keys in which the configurations differ: recipe",
+           "corpus_train&quot;, weight: 3}]</td>");
+    free(page);
+}
+
 /* Of the first run's 4030 s by the clock it trained 30; the second one's records are an older
  * version's, without tokens and time. */
 CASE(test_several_runs)

@@ -789,19 +789,25 @@ CASE(test_written_configuration_reads_back)
 /* Of many sources too, as near to the longest as they come. */
 CASE(test_a_long_blend_reads_back)
 {
-    struct ls_config config, again;
+    struct ls_config config, other, again;
     struct ls_error error = {0};
-    char text[LS_CONFIG_BLEND_BYTES] = "data.blend=", *written;
+    char text[LS_CONFIG_BLEND_BYTES] = "data.blend=", differences[640], *written;
     for (int i = 0; i < 170; i++)
         ls_string_add(text, sizeof text, "", "1 /corpora/%052d ", i);
     expect_good(&config, TINY);
+    expect_good(&other, TINY);
     assert_ok(ls_config_set(&config, text, &error), error);
+    memcpy(strstr(text, "1 /corpora/0000000000000000000000000000000000000000000000000150"), "3", 1);
+    assert_ok(ls_config_set(&other, text, &error), error);
     assert_true(strlen(config.data.blend) > (12 << 10));
     assert_ok(ls_config_text(&config, &written, &error), error);
     ls_config_defaults(&again);
     assert_ok(ls_config_load_text(&again, "a.yaml", written, strlen(written), &error), error);
     assert_string_equal(again.data.blend, config.data.blend);
     free(written);
+    assert_int_equal(ls_config_recipe_diff(&config, &other, differences, sizeof differences), 1);
+    if (!strstr(differences, "0150\", weight: 1}") || !strstr(differences, "0150\", weight: 3}"))
+        fail_msg("%s", differences);
 }
 
 /* A number, or a word in its place. */

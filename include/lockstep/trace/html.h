@@ -71,6 +71,8 @@ void ls_html_stack_begin(struct ls_html_table *table, FILE *file, const char *ca
 /* The next cell; the first of a row names it. "" is an empty one. */
 void ls_html_cell(struct ls_html_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same, of any length. */
+void ls_html_cell_text(struct ls_html_table *table, const char *text);
 /* The same with a square of part i's colour before it. */
 void ls_html_cell_part(struct ls_html_table *table, int part, const char *text);
 void ls_html_table_end(struct ls_html_table *table);
