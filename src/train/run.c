@@ -233,10 +233,14 @@ static void due_add(struct ls_running *run, int64_t step)
 static int step_between(struct ls_running *run, const struct ls_step_report *report,
                         struct ls_error *error)
 {
-    double others_s = report->data_wait_s + report->optimizer_s + report->comm_wait_s;
-    struct step_means means = {.compute_s = (float)fmax(0, report->step_s - others_s),
-                               .data_s = (float)report->data_wait_s,
+    double rest_s = report->step_s - report->data_wait_s - report->optimizer_s;
+    struct step_means means = {.data_s = (float)report->data_wait_s,
                                .optimizer_s = (float)report->optimizer_s};
+    for (int a = 0; a < LS_ACCOUNTS; a++) {
+        means.wait_s[a] = (float)report->wait_s[a];
+        rest_s -= report->wait_s[a];
+    }
+    means.compute_s = (float)fmax(0, rest_s);
     return step_write(run, report, &means, false, false, false, error);
 }
 

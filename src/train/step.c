@@ -517,8 +517,11 @@ static void waits_add(const struct ls_trainer *t, double sign, double wait_s[LS_
 {
     struct ls_comm_stats stats[LS_GROUPS];
     ls_trainer_stats(t, stats);
-    for (int g = 0; g < LS_GROUPS; g++)
-        wait_s[ls_account_of(&t->layout, (enum ls_layout_group)g)] += sign * stats[g].wait_s;
+    for (int g = 0; g < LS_GROUPS; g++) {
+        enum ls_account account = ls_account_of(&t->layout, (enum ls_layout_group)g);
+        if (ls_account_used(&t->layout, account)) /* what is done alone is computing */
+            wait_s[account] += sign * stats[g].wait_s;
+    }
 }
 
 /* Adds sign times what moved to and from this rank's tiers so far. */

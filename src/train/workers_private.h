@@ -53,8 +53,8 @@ enum {
     NOTE_SKIPPED,
     NOTE_STEP_S,
     NOTE_DATA_S,
-    NOTE_COMM_S,
-    NOTE_OPTIMIZER_S,
+    NOTE_WAIT_S, /* [LS_ACCOUNTS] */
+    NOTE_OPTIMIZER_S = NOTE_WAIT_S + LS_ACCOUNTS,
     NOTE_SEQUENCES,
     NOTE_LOSS_SCALE,
     NOTE_GRADIENT_LOSS, /* of a push, as they are */

@@ -14,7 +14,7 @@ void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, do
     note[NOTE_SKIPPED] = r->skipped;
     note[NOTE_STEP_S] = r->step_s;
     note[NOTE_DATA_S] = r->data_wait_s;
-    note[NOTE_COMM_S] = r->comm_wait_s;
+    memcpy(note + NOTE_WAIT_S, r->wait_s, sizeof r->wait_s);
     note[NOTE_OPTIMIZER_S] = r->optimizer_s;
     note[NOTE_SEQUENCES] = (double)r->sequences;
     note[NOTE_LOSS_SCALE] = r->loss_scale;
@@ -52,6 +52,17 @@ static bool have_weights(const struct ls_trainer *t)
     return any;
 }
 
+/* Parts of step_s, of sums over so many groups; one has its workers' steps one after the other. */
+static void times_set(struct ls_step_report *r, const double *sum, int groups)
+{
+    r->data_wait_s = sum[NOTE_DATA_S] / groups;
+    r->comm_wait_s = 0;
+    for (int a = 0; a < LS_ACCOUNTS; a++) {
+        r->wait_s[a] = sum[NOTE_WAIT_S + a] / groups;
+        r->comm_wait_s += a == LS_ACCOUNT_OTHER ? 0 : r->wait_s[a];
+    }
+}
+
 /* The mean over workers: values are added by their index, and divided once. The step takes the same
  * number of sequences of each, from the sample `first` on; those of a worker that was lost too,
  * which nobody takes again. */
@@ -61,12 +72,14 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     struct ls_step_report *r = &w->reports[step];
     float *losses = w->source_losses + step * t->sources;
     double sum[NOTES] = {0}, slowest = 0, group_s = 0;
+    int groups = 0; /* in which a worker took part */
     for (int i = 0; i < w->count; i++) {
         const double *note = reports_note(w, i, step);
         for (int k = 0; k < NOTES; k++)
             sum[k] += note[k];
         group_s = (i % w->each ? group_s : 0) + note[NOTE_STEP_S];
         slowest = group_s > slowest ? group_s : slowest;
+        groups += i % w->each == w->each - 1 && group_s > 0;
     }
     for (int i = 0; i < t->sources; i++)
         losses[i] = source_loss(w, i, step);
@@ -88,9 +101,8 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     r->step_s = slowest;
     r->tokens_per_s = sum[NOTE_SEQUENCES] * (double)t->config.data.sequence / slowest;
     r->peak_share = step_peak_share(t, r->tokens_per_s);
-    r->data_wait_s = sum[NOTE_DATA_S] / w->members;
-    r->comm_wait_s = sum[NOTE_COMM_S] / w->members;
-    r->optimizer_s = sum[NOTE_OPTIMIZER_S] / w->members;
+    times_set(r, sum, groups);
+    r->optimizer_s = sum[NOTE_OPTIMIZER_S] / groups;
     step_ledger(t, first, r);
 }
 
@@ -156,11 +168,10 @@ static void report_push(struct ls_trainer *t, int64_t step)
         t->sources > 1 && t->data.blend ? w->source_losses + step * t->sources : NULL;
     r->grad_norm = note[NOTE_GRADIENT_NORM];
     r->loss_scale = note[NOTE_LOSS_SCALE];
-    r->step_s = note[NOTE_STEP_S];
+    r->step_s = note[NOTE_STEP_S] + r->optimizer_s;           /* of this push */
     r->tokens_per_s = (double)tokens / r->step_s;
     r->peak_share = step_peak_share(t, r->tokens_per_s * w->groups); /* all as busy as this one */
-    r->data_wait_s = note[NOTE_DATA_S];
-    r->comm_wait_s = note[NOTE_COMM_S];
+    times_set(r, note, 1);
     step_ledger(t, r->push.ticket * batch, r);
 }
 

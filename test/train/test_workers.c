@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- recipes and layouts --------------------------------------------------------------------- */
 
@@ -204,13 +205,18 @@ int __wrap_ls_slice_visit_array(const struct ls_optimizer *optimizer, const stru
     return __real_ls_slice_visit_array(optimizer, slice, array, access, visit, user, error);
 }
 
+static double waits_s; /* for each batch */
+
 WRAPPED(ls_loader_take);
 int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
                           double *wait_s, struct ls_error *error)
 {
     if (stops_behind >= 0 && own_group == 1 && own->state->step == stops_behind)
         return ls_error_set(error, LS_ESTOPPED, "a signal came");
-    return __real_ls_loader_take(loader, inputs, targets, wait_s, error);
+    nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * waits_s)}, NULL);
+    int status = __real_ls_loader_take(loader, inputs, targets, wait_s, error);
+    *wait_s += waits_s;
+    return status;
 }
 
 WRAPPED(ls_state_norm);
@@ -530,6 +536,53 @@ CASE(test_the_peak_is_that_of_all_groups)
     for (int i = 0; i < 4; i++)
         if (!(rates[i] > 0) || rates[i] != rates[0])
             fail_msg("rank %d: %.17g FLOP/s, rank 0: %.17g", i, rates[i], rates[0]);
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+static double recorded(const char *line, const char *key)
+{
+    const char *value = strstr(line, key);
+    if (!value || value > line + strcspn(line, "\n"))
+        fail_msg("no %s in: %s", key, line);
+    return strtod(value + strlen(key), NULL);
+}
+
+/* A group that has all four workers waits four times; the parts of a step, of which tp is one, are
+ * the whole of it. */
+static void expect_times(const char *directory, const char *out, const char *keys, double waited_s,
+                         double tokens)
+{
+    static const char *const parts[] = {"\"compute_s\": ", "\"optimizer_s\": ", "\"wait_data_s\": ",
+                                        "\"wait_tp_s\": ", "\"wait_other_s\": "};
+    struct workers_run run = {
+        .config =
+            workers_config(directory, "parallel.tp=2 train.out=%s/%s %s", directory, out, keys),
+        .whole = true};
+    int steps = 0;
+    waits_s = 0.004;
+    workers_run_well(&run);
+    waits_s = 0;
+    char *text = scratch_read(scratch_path(run.config.train.out, "metrics.jsonl"), NULL);
+    for (const char *line = text; (line = strstr(line, "\"step_s\": ")); line++, steps++) {
+        double sum = 0, step_s = recorded(line, "\"step_s\": ");
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            sum += recorded(line, parts[i]);
+        bool meets = steps % 3 == 2; /* parts are means over ranks then */
+        if ((!meets && !(fabs(sum - step_s) <= 0.01 * step_s)) || !(recorded(line, parts[3]) > 0) ||
+            recorded(line, "\"data_wait_s\": ") < waited_s ||
+            !(fabs(recorded(line, "\"tokens_per_s\": ") * step_s - tokens) <= 0.01 * tokens))
+            fail_msg("%s: parts of %g s are %g s: %s", keys, step_s, sum, line);
+    }
+    assert_int_equal(steps, 6);
+    free(text);
+}
+
+CASE(test_the_parts_of_a_step)
+{
+    expect_times(*state, "one", "parallel.workers=1", 4 * 0.004, 64);
+    expect_times(*state, "two", "parallel.workers=2", 2 * 0.004, 64);
+    expect_times(*state, "server", "async.mode=server parallel.workers=2", 0.004, 16);
 }
 
 /* ---- what moves ------------------------------------------------------------------------------ */
