@@ -515,7 +515,7 @@ int report_times(struct report *report)
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         for (int p = 0; p < PARTS; p++) {
-            whole[r][p] = run->total_s[p];
+            whole[r][p] = run->total_s[p] / (p < PART_STEP ? (double)run->abreast : 1);
             if (p < PART_STEP && run->steps > 0)
                 step[r][p] = run->total_s[p] / (double)run->steps;
         }

@@ -143,6 +143,7 @@ struct report_run {
     double peak_flops;
     int64_t hash_step;
     double total_s[PARTS], steps_s; /* of the whole run; steps_s: of its steps */
+    int64_t abreast;                /* so many steps are under way at a time: a server's workers */
     /* Seconds since 1970 where they are times. */
     double wall_s, first_s, segment_s, last_s; /* wall_s: of its starts, without the gaps */
 };

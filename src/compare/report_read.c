@@ -314,13 +314,16 @@ static int metrics_read(struct report_run *run, struct ls_error *error)
     char path[PATH_MAX + 32];
     struct reading reading = {.run = run};
     struct ls_error problem = {0};
-    run->width = 1;
+    run->width = run->abreast = 1;
     snprintf(path, sizeof path, "%s/metrics.jsonl", run->directory);
     if (ls_jsonl_each(path, record_visit, &reading, &run->torn, &problem))
         snprintf(run->metrics_problem, sizeof run->metrics_problem, "%s", problem.text);
     run->wall_s += positive(run->last_s - run->segment_s);
+    if (run->configured && run->config.async.mode == LS_CONFIG_SERVER)
+        run->abreast = run->config.parallel.workers;
+    double steps_s = run->steps_s / (double)run->abreast;
     run->total_s[PART_REST] =
-        run->wall_s - run->steps_s - run->total_s[PART_EVAL] - run->total_s[PART_SAVE];
+        run->wall_s - steps_s - run->total_s[PART_EVAL] - run->total_s[PART_SAVE];
     run->total_s[PART_REST] = positive(run->total_s[PART_REST]);
     return reading.no_memory ? no_memory(run, error) : LS_OK;
 }

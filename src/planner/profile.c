@@ -341,6 +341,8 @@ int ls_profile_read(struct ls_profile *p, const char *path, struct ls_error *err
     r->ended = NAN;
     r->batch_tokens =
         p->config.batch.global * ls_config_batches(&p->config) * p->config.data.sequence;
+    if (p->config.async.mode == LS_CONFIG_SERVER) /* pushes of all groups at a time */
+        r->batch_tokens *= p->config.parallel.workers;
     status = metrics_read(r, error);
     if (!status)
         status = traces_take(r, error);

@@ -169,8 +169,8 @@ static void report_push(struct ls_trainer *t, int64_t step)
     r->grad_norm = note[NOTE_GRADIENT_NORM];
     r->loss_scale = note[NOTE_LOSS_SCALE];
     r->step_s = note[NOTE_STEP_S] + r->optimizer_s;           /* of this push */
-    r->tokens_per_s = (double)tokens / r->step_s;
-    r->peak_share = step_peak_share(t, r->tokens_per_s * w->groups); /* all as busy as this one */
+    r->tokens_per_s = (double)tokens / r->step_s * w->groups; /* all as busy as this one */
+    r->peak_share = step_peak_share(t, r->tokens_per_s);
     times_set(r, note, 1);
     step_ledger(t, r->push.ticket * batch, r);
 }

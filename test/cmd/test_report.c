@@ -613,6 +613,24 @@ CASE(test_staleness)
     free(page);
 }
 
+/* Two workers at a time: of ten seconds each computed eight. */
+CASE(test_pushes_side_by_side)
+{
+    expect("$L train $C train.out=abreast train.steps=2 async.mode=server async.workers=2 "
+           "async.sync_every=2 parallel.workers=2",
+           0, "step 2/2");
+    write_text("abreast/metrics.jsonl",
+               "{\"step\": 0, \"event\": \"start\", \"time\": 1000, \"layout\": \"\"}\n"
+               "{\"step\": 1, \"time\": 1008, \"loss\": 3, \"step_s\": 8, \"compute_s\": 8}\n"
+               "{\"step\": 2, \"time\": 1010, \"loss\": 3, \"step_s\": 8, \"compute_s\": 8}\n");
+    char *page = page_of("abreast");
+    has_in(page, "From start to end, all starts together",
+           "computing</th><td class=\"n\">8.00 s</td><td class=\"n\">80.0 %</td>");
+    has_in(page, "From start to end, all starts together",
+           "(start, hashes, samples)</th><td class=\"n\">2.00 s</td>");
+    free(page);
+}
+
 /* What a run records is what the page shows: every step of a server is one update. */
 CASE(test_workers_of_runs)
 {

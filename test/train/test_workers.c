@@ -549,7 +549,7 @@ static double recorded(const char *line, const char *key)
 }
 
 /* A group that has all four workers waits four times; the parts of a step, of which tp is one, are
- * the whole of it. */
+ * the whole of it. Two pushes to a server are under way at a time. */
 static void expect_times(const char *directory, const char *out, const char *keys, double waited_s,
                          double tokens)
 {
@@ -582,7 +582,7 @@ CASE(test_the_parts_of_a_step)
 {
     expect_times(*state, "one", "parallel.workers=1", 4 * 0.004, 64);
     expect_times(*state, "two", "parallel.workers=2", 2 * 0.004, 64);
-    expect_times(*state, "server", "async.mode=server parallel.workers=2", 0.004, 16);
+    expect_times(*state, "server", "async.mode=server parallel.workers=2", 0.004, 32);
 }
 
 /* ---- what moves ------------------------------------------------------------------------------ */
