@@ -172,17 +172,25 @@ static int tokenizer_check(const char *run, struct ls_error *error)
 }
 
 /* Without trailing slashes, and of what is before them the part after the last one. */
-struct ls_run_name ls_run_name(const char *out)
+static struct ls_run_name last_part(const char *path)
 {
     struct ls_run_name name;
-    const char *begin = out, *end = out + strlen(out);
-    while (end > out + 1 && end[-1] == '/')
+    const char *begin = path, *end = path + strlen(path);
+    while (end > path + 1 && end[-1] == '/')
         end--;
-    for (const char *c = out; c + 1 < end; c++)
+    for (const char *c = path; c + 1 < end; c++)
         if (*c == '/')
             begin = c + 1;
     snprintf(name.text, sizeof name.text, "%.*s", (int)(end - begin), begin);
     return name;
+}
+
+struct ls_run_name ls_run_name(const char *out)
+{
+    char whole[PATH_MAX];
+    struct ls_run_name name = last_part(out);
+    bool here = !strcmp(name.text, ".") || !strcmp(name.text, "..");
+    return here && realpath(out, whole) ? last_part(whole) : name;
 }
 
 int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer **tokenizer,

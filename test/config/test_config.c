@@ -865,6 +865,20 @@ CASE_WITH(test_a_folder_keeps_its_name, scratch_setup, scratch_teardown)
     }
 }
 
+CASE_WITH(test_the_name_of_a_run, scratch_setup, scratch_teardown)
+{
+    static const char *const outs[] = {"%s/run", "%s/run//", "%s/run/.", "%s/run/./",
+                                       "%s/run/a/.."};
+    char out[300];
+    assert_int_equal(mkdir(scratch_path(*state, "run"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path(*state, "run/a"), 0777), 0);
+    for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
+        snprintf(out, sizeof out, outs[i], (char *)*state);
+        assert_string_equal(ls_run_name(out).text, "run");
+    }
+    assert_string_equal(ls_run_name("/no/such/.").text, ".");
+}
+
 /* ${here} is the file's folder; of alternatives the first that exists is taken, else the last. */
 CASE_WITH(test_paths_that_go_with_the_file, scratch_setup, scratch_teardown)
 {

@@ -71,7 +71,8 @@ int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **ou
  * They keep their names; one that would be too long stays as it is. */
 void ls_config_anchor(struct ls_config *config);
 
-/* What records call a run: the last part of the path of its directory, train.out. */
+/* What records call a run: the last part of the path of its directory, train.out; of "." and ".."
+ * that of the folder that they stand for. */
 struct ls_run_name {
     char text[256];
 };
