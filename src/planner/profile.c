@@ -75,6 +75,7 @@ struct reading {
     double sorted[STEPS_MAX]; /* room */
     int64_t since;            /* steps since the start before */
     int64_t batch_tokens;     /* of a whole step, of all workers */
+    double began;             /* time of the newest start */
     double ended;             /* when the record before was made; NaN after a start */
     char layout[1024];
     char drift_kind[32];
@@ -96,6 +97,7 @@ static void start_read(struct reading *r, const struct ls_record *record)
     snprintf(r->profile->transport, sizeof r->profile->transport, "%.15s", transport);
     r->profile->threads = ls_max(threads, 0);
     r->since = 0;
+    r->began = ls_record_value(record, "time");
     r->ended = NAN;
 }
 
@@ -227,7 +229,7 @@ static void values_trace(const struct profile_step *step, double *values)
 static int traces_take(struct reading *r, struct ls_error *error)
 {
     struct profile_steps steps;
-    int status = profile_traces_read(r->profile, &steps, error);
+    int status = profile_traces_read(r->profile, r->began, &steps, error);
     int64_t all = ls_min(r->count, STEPS_MAX), oldest = r->count - all, kept = 0;
     double(*taken)[VALUES] = steps.count ? calloc((size_t)all, sizeof *taken) : NULL;
     int64_t *numbers = taken ? calloc((size_t)all, sizeof *numbers) : NULL;

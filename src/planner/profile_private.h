@@ -14,9 +14,11 @@ struct profile_steps {
     struct profile_step *list; /* [count], ascending, of all ranks whose traces were read */
     int64_t count, room;
 };
-/* The traces in the run's directory; none if rank 0 has no trace. Sets trace.ranks, trace.rank
- * and trace.between. LS_EDATA, LS_EIO, LS_ENOMEM. list is to be freed, also after a failure. */
-int profile_traces_read(struct ls_profile *profile, struct profile_steps *steps,
+/* The traces in the run's directory that were written since the start of that time (NaN: all), as
+ * each start that traces begins new files; none if rank 0 has none of these. Sets trace.ranks,
+ * trace.rank and trace.between. LS_EDATA, LS_EIO, LS_ENOMEM. list is to be freed, also after a
+ * failure. */
+int profile_traces_read(struct ls_profile *profile, double began, struct profile_steps *steps,
                         struct ls_error *error);
 
 #endif

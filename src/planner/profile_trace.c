@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 const char *ls_profile_phase_name(int phase)
 {
@@ -204,7 +204,15 @@ static void steps_finish(struct profile_steps *steps, int64_t ranks)
     steps->count = kept;
 }
 
-int profile_traces_read(struct ls_profile *p, struct profile_steps *steps, struct ls_error *error)
+/* Steps of a file that is older than the start are done, and maybe done again. */
+static bool is_of_start(const char *path, double began)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && !((double)found.st_mtime + 1 < began);
+}
+
+int profile_traces_read(struct ls_profile *p, double began, struct profile_steps *steps,
+                        struct ls_error *error)
 {
     int64_t all = p->layout.ranks, most = ls_min(all, LS_PROFILE_TRACES_MAX);
     int status = LS_OK;
@@ -213,7 +221,7 @@ int profile_traces_read(struct ls_profile *p, struct profile_steps *steps, struc
         char path[PATH_MAX + 64];
         int64_t rank = i * all / most;
         snprintf(path, sizeof path, "%s/trace/rank-%05ld.json", p->directory, (long)rank);
-        bool there = access(path, F_OK) == 0;
+        bool there = is_of_start(path, began);
         if (!there && i == 0)
             break;
         if (!there)

@@ -244,6 +244,13 @@ CASE(test_traces_are_read)
     for (int i = 0; i < ROWS; i++)
         if (fabs(share_of(rows[i].name) - rows[i].percent) > 0.051)
             fail_msg("%s\n%s", rows[i].name, output);
+    /* A start that does the last steps again, without traces: those of before are not its. */
+    expect("touch -d '1 hour ago' traced/trace/*; $L train traced/config.yaml log.trace=false "
+           "train.resume=traced/checkpoints/step-00000010",
+           0, "hash");
+    expect("$L profile traced", 0, "steps 3 to 14; ");
+    if (strstr(output, "spans"))
+        fail_msg("older traces are read:\n%s", output);
 }
 
 /* The spans are what is shown: where they say something else, so does the table. What cannot be
