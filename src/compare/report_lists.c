@@ -175,16 +175,30 @@ static const char *value_of(const struct ls_config *config, const struct ls_conf
     return value->text;
 }
 
-/* What the configuration would be had it said no more than its preset. */
+/* What the configuration would be had it said no more than its preset, or, without one, than what
+ * has no default. */
 static void base_of(const struct ls_config *config, struct ls_config *base)
 {
     struct ls_config resolved;
+    const struct ls_config_model *given = &config->model_keys;
+    struct ls_config_model *to = &resolved.model_keys, *from = &base->model_keys;
     ls_config_defaults(base);
     resolved = *base;
-    memcpy(resolved.model_keys.preset, config->model_keys.preset,
-           sizeof resolved.model_keys.preset);
-    if (!ls_config_resolve(&resolved, config->model_keys.vocab, NULL))
-        *base = resolved;
+    memcpy(to->preset, given->preset, sizeof to->preset);
+    if (!*given->preset) {
+        to->arch = given->arch;
+        to->layers = given->layers;
+        to->channels = given->channels;
+        to->heads = given->heads;
+        to->context = given->context;
+    }
+    if (ls_config_resolve(&resolved, given->vocab, NULL))
+        return;
+    if (!*given->preset) {
+        to->arch = from->arch;
+        to->layers = to->channels = to->heads = to->context = 0;
+    }
+    *base = resolved;
 }
 
 /* A table for each part of the configuration in which something differs. */
@@ -201,7 +215,7 @@ static void differences(struct report *report, const struct report_run *run,
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         const char *value = value_of(&run->config, key, &text[0]);
         const char *initial = value_of(base, key, &text[1]);
-        bool preset = !strcmp(key->name, "model.preset") && *value;
+        bool preset = !strcmp(key->name, "model.preset") && *run->config.model_keys.preset;
         if (key->part != part || (!preset && !strcmp(value, initial)))
             continue;
         if (!table.file)

@@ -273,7 +273,8 @@ int ls_config_save_portable(const struct ls_config *config, const char *path,
         return ls_error_errno(error, errno, "%.300s: cannot be found", folder);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         const char *value = config_slot(config, key);
-        if (config_is_path(key) && *value && !config_path_word(value))
+        bool is_path = config_is_path(key) && *value && !config_path_word(value);
+        if (is_path && (*value != '/' || !config_is_initial(config, key)))
             portable(real, value, key->type == LS_CONFIG_PATHS, config_slot(&written, key));
         if (key->type == LS_CONFIG_BLEND && *value &&
             !config_blend_map(config_slot(&written, key), source_portable, real))

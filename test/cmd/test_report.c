@@ -152,6 +152,9 @@ CASE(test_a_run)
     has_in(page, "What differs from the defaults: recipe", ">model.channels</th><td>32</td>");
     has_in(page, "What differs from the defaults: layout", ">parallel.tp</th><td>2</td>");
     has_in(page, "What differs from the defaults: run", ">train.steps</th><td>8</td>");
+    has_not(page, ">model.ffn</th>"); /* nobody set it */
+    has_not(page, ">model.preset</th>");
+    has_not(page, ">snapshot.folder</th>");
     has(page, "The whole configuration, as resolved");
     has(page, "2 ranks. A step is 4 sequences of 32 tokens");
     has(page, "rank 1: pp 0, dp_replicate 0, dp_shard 0, cp 0, tp 1");
