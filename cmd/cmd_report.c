@@ -5,6 +5,8 @@
 #include <lockstep/base/file.h>
 #include <lockstep/compare/report.h>
 
+#include <string.h>
+
 static int write_page(const void *context, FILE *file, struct ls_error *error)
 {
     const struct cmd_args *args = context;
@@ -24,8 +26,12 @@ static int write_as(const struct cmd_args *args, const char *name,
     const char *output;
     cmd_progress_begin();
     int status = cmd_args_output(args, name, &output, error);
-    if (!status)
-        status = ls_file_write(output, write, args, error);
+    if (status)
+        return status;
+    status = ls_file_write(output, write, args, error);
+    bool of_file = status && !strncmp(error->text, output, strlen(output));
+    if (of_file && !cmd_args_value(args, "--output"))
+        ls_error_suffix(error, "; --output names another file");
     if (!status)
         cmd_print("%s\n", output);
     return status;

@@ -135,13 +135,13 @@ static void logs_print(struct report *report, const struct report_run *run)
         free(entries);
 }
 
-int report_events(struct report *report, const struct report_run *run)
+static void events_print(struct report *report, const struct report_run *run)
 {
     static const struct ls_html_column columns[] = {
         {"After step", LS_HTML_NUMBER}, {"What", LS_HTML_TEXT}, {"Time (UTC)", LS_HTML_WORD}};
     struct ls_html_table table;
     if (!list_begin(report, &run->events, "None recorded."))
-        return LS_OK;
+        return;
     ls_html_table_begin(&table, report->file,
                         "Starts, saves, signals, failures, skipped steps, warnings, hashes",
                         columns, 3);
@@ -153,6 +153,11 @@ int report_events(struct report *report, const struct report_run *run)
         ls_html_cell(&table, "%s", *time.text ? time.text : "–");
     }
     list_end(&table, report, &run->events, "events");
+}
+
+int report_events(struct report *report, const struct report_run *run)
+{
+    events_print(report, run);
     logs_print(report, run);
     return LS_OK;
 }

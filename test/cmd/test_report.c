@@ -333,7 +333,11 @@ CASE(test_what_is_missing)
     char *pipe = page_read("part0/report.html");
     has(pipe, "metrics.jsonl: a pipe: expected a regular file");
     free(pipe);
-    expect("rm part0/metrics.jsonl", 0, "");
+    expect("rm part0/metrics.jsonl; mkdir part0/log; echo died early > part0/log/rank.txt", 0, "");
+    char *died = page_of("part0");
+    has(died, "None recorded.");
+    has(died, "died early");
+    free(died);
     expect("$L report part0 part5", 0, "report.html");
     char *page = page_read("report.html");
     has(page, "They cannot be compared: ");
@@ -350,6 +354,8 @@ CASE(test_what_is_refused)
     assert_false(exists("bare/report.html"));
     expect("mkdir good && echo '{}' > good/metrics.jsonl && $L report good --output no/where.html",
            ls_exit_code(LS_EIO), "no/where.html");
+    expect("mkdir good/report.html && $L report good", ls_exit_code(LS_EIO),
+           "good/report.html: expected a file, found a folder; --output names another file");
     expect("$L report good good good good good good good", ls_exit_code(LS_ECONFIG),
            "good is one argument too many: at most 6 are taken (RUN...)");
 }
