@@ -42,7 +42,7 @@ static int measure(const struct ls_config *config, const struct ls_layout *layou
     struct ls_cluster machine = {.hosts = 1};
     struct ls_measure measure = {.effort = ls_measure_effort_quick(), .cluster = &machine};
     struct ls_measure_list list;
-    int threads = ls_rank_threads(config, LS_TRANSPORT_THREAD, (int)layout->ranks);
+    int threads = ls_rank_threads(config, (int)layout->ranks);
     int status = ls_measure_list_record(config, layout, 0, threads, &list, error);
     if (status)
         return status;

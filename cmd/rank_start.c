@@ -25,20 +25,20 @@ void ranks_arguments(char **arguments)
 }
 
 /* OpenMP's threads spin while they wait for each other. They do not know of other processes: where
- * the ranks of a machine have more threads than it has cores, those that spin keep cores from those
- * that they wait for, and a step can take twenty times as long. The variable that lets them sleep
- * is read when the program is loaded. So it is loaded again, once, before MPI begins; not where a
- * configuration comes through a pipe, which cannot be read twice, or where the user has chosen. */
+ * the ranks of a machine are given more threads than it has cores, those that spin keep cores from
+ * those that they wait for, and a step can take twenty times as long. The variable that lets them
+ * sleep is read when the program is loaded. So it is loaded again, once, before MPI begins; not
+ * where a configuration comes through a pipe, which cannot be read twice, or where the user has
+ * chosen. */
 static void waiting_threads_sleep(const struct ls_config *config)
 {
     static const char *const chosen[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"};
-    int ranks = ls_mpi_machine_ranks();
-    int threads = ls_rank_threads(config, LS_TRANSPORT_MPI, (int)ls_max(ranks, 1));
+    int64_t given = config->parallel.threads * ls_mpi_machine_ranks();
     struct stat file;
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
         if (getenv(chosen[i]))
             return;
-    if (threads == 1 || (int64_t)ranks * threads <= ls_device_cores_online() ||
+    if (config->parallel.threads <= 1 || given <= ls_device_cores_online() ||
         (config->path[0] && (stat(config->path, &file) || !S_ISREG(file.st_mode))))
         return;
     setenv(chosen[0], "passive", 1);

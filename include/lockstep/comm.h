@@ -123,7 +123,10 @@ int ls_comm_rank(const struct ls_comm *comm);
 int ls_comm_size(const struct ls_comm *comm);
 /* How many ranks of the world are on this machine, this one too. */
 int ls_comm_machine_ranks(const struct ls_comm *comm);
-/* Whether that rank of the world is one of them. */
+/* How many of them may run on cores that this one may run on, this one too: a launcher may bind
+ * ranks to cores. */
+int ls_comm_core_ranks(const struct ls_comm *comm);
+/* Whether that rank of the world is on this machine. */
 bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank);
 /* Whether this rank is the first of the communicator's on its machine. */
 bool ls_comm_first_on_machine(const struct ls_comm *comm);

@@ -451,8 +451,8 @@ int ls_config_rollout_check(const struct ls_config *config, int64_t ranks, struc
 void ls_config_layout_text(const struct ls_config *config, const struct ls_config *one, char *text,
                            size_t bytes);
 
-/* parallel.threads, or the cores of this process divided among the ranks that share them. */
-int ls_rank_threads(const struct ls_config *config, enum ls_transport transport, int machine_ranks);
+/* parallel.threads, or the cores of this process divided among so many ranks that share them. */
+int ls_rank_threads(const struct ls_config *config, int core_ranks);
 /* The same of a world. LS_ELAYOUT for more than make sense. */
 int ls_config_threads(const struct ls_config *config, const struct ls_comm *world, int *threads,
                       struct ls_error *error);

@@ -28,10 +28,6 @@ bool ls_device_core_set(struct ls_core_set *set);
 int ls_device_cores_of(const struct ls_core_set *set);
 /* Cores that this process may run on, at least 1. */
 int ls_device_cores(void);
-/* True if a launcher or taskset left this process fewer cores than the machine has: then they are
- * its own, otherwise, and with `mpirun --bind-to none`, ranks of the machine share them. */
-bool ls_device_bound(void);
-
 /* Cores of the machine, whoever may run on them. */
 int ls_device_cores_online(void);
 /* Threads of a process that it makes sense to start, at most: four for each core of the machine,

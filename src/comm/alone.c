@@ -97,8 +97,11 @@ static struct flight_board *board_new(void)
         return NULL;
     }
     records[0] = record;
-    *board = (struct flight_board){
-        .count = 1, .machine_ranks = 1, .records = records, .claimed = &record->claimed};
+    *board = (struct flight_board){.count = 1,
+                                   .machine_ranks = 1,
+                                   .core_ranks = 1,
+                                   .records = records,
+                                   .claimed = &record->claimed};
     return board;
 }
 

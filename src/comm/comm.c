@@ -63,6 +63,10 @@ int ls_comm_machine_ranks(const struct ls_comm *comm)
 {
     return comm->board->machine_ranks;
 }
+int ls_comm_core_ranks(const struct ls_comm *comm)
+{
+    return comm->board->core_ranks;
+}
 bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
 {
     return !comm->board->here || comm->board->here[world_rank];

@@ -55,6 +55,7 @@ struct inquirer;
  * of what was answered (comm/inquire.h). */
 struct flight_board {
     int count, machine_ranks;       /* in all; on this machine */
+    int core_ranks;                 /* of these, on cores of this rank's */
     struct inquirer *inquirer;      /* NULL if all ranks are on one machine, or cannot ask */
     struct flight_record **records; /* [count] */
     bool *here;                     /* [count]: on this machine; NULL: all are */

@@ -109,13 +109,34 @@ static void machines_meet(struct flight_board *board, int rank)
     }
 }
 
-/* How many cores the processes of this machine may use together. */
-static int cores_of(MPI_Comm machine)
+/* Whether there is a core that both may run on; it may be any for one whose cores the system does
+ * not tell. Adds those of b to all. */
+static bool cores_meet(const struct ls_core_set *a, const struct ls_core_set *b,
+                       struct ls_core_set *all)
 {
-    struct ls_core_set set;
-    ls_device_core_set(&set);
-    MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
-    return ls_device_cores_of(&set);
+    uint64_t of_a = 0, of_b = 0, both = 0;
+    for (int i = 0; i < LS_CORES_MAX / 64; i++) {
+        of_a |= a->bits[i];
+        of_b |= b->bits[i];
+        both |= a->bits[i] & b->bits[i];
+        all->bits[i] |= b->bits[i];
+    }
+    return both || !of_a || !of_b;
+}
+
+/* Collective over the machine's processes: each says where it may run. True if they are more than
+ * the cores that they may use together. */
+static bool cores_compare(struct flight_board *board, MPI_Comm machine)
+{
+    struct ls_core_set own, all = {0};
+    ls_device_core_set(&own);
+    board->core_ranks = 0;
+    for (int rank = 0; rank < board->machine_ranks; rank++) {
+        struct ls_core_set set = own;
+        MPI_Bcast(&set, sizeof set, MPI_BYTE, rank, machine);
+        board->core_ranks += cores_meet(&own, &set, &all);
+    }
+    return board->machine_ranks > ls_device_cores_of(&all);
 }
 
 /* Collective over the machine's processes. */
@@ -163,7 +184,7 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
     status = comm_mpi_agree(MPI_COMM_WORLD, status, error);
     if (!status) {
         MPI_Comm_size(machine, &board->base.machine_ranks);
-        *shares_cores = board->base.machine_ranks > cores_of(machine);
+        *shares_cores = cores_compare(&board->base, machine);
         status = board_fill(board, machine, rank, error);
     }
     if (machine != MPI_COMM_NULL)

@@ -158,7 +158,7 @@ void comm_world_leave(struct ls_world *world, int rank, int status, const struct
 
 static bool board_new(struct flight_board *board, int size)
 {
-    board->count = board->machine_ranks = size;
+    board->count = board->machine_ranks = board->core_ranks = size;
     board->records = calloc((size_t)size, sizeof *board->records);
     struct flight_record *all = calloc((size_t)size, sizeof *all);
     if (!board->records || !all) {

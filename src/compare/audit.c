@@ -114,8 +114,7 @@ static bool fits(const struct ls_config *config)
     struct ls_memory_fit fit;
     struct ls_layout layout;
     int64_t ranks = ls_config_ranks(config);
-    return ranks * ls_rank_threads(config, LS_TRANSPORT_THREAD, (int)ranks) <=
-               LS_AUDIT_THREADS_MAX &&
+    return ranks * ls_rank_threads(config, (int)ranks) <= LS_AUDIT_THREADS_MAX &&
            !ls_config_layout(config, 0, &layout, NULL) &&
            !ls_memory_fit(config, &layout, NULL, &fit, NULL) && ls_memory_fits(&fit) == LS_FITS;
 }

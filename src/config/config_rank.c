@@ -3,21 +3,18 @@
 #include <lockstep/config.h>
 #include <lockstep/device.h>
 
-int ls_rank_threads(const struct ls_config *config, enum ls_transport transport, int machine_ranks)
+int ls_rank_threads(const struct ls_config *config, int core_ranks)
 {
     if (config->parallel.threads > 0)
         return (int)config->parallel.threads;
-    /* A launcher that binds has divided them. */
-    bool divided = transport == LS_TRANSPORT_MPI && ls_device_bound();
-    int cores = ls_device_cores() / (divided ? 1 : machine_ranks);
-    return (int)ls_max(cores, 1);
+    return ls_max(ls_device_cores() / core_ranks, 1);
 }
 
 int ls_config_threads(const struct ls_config *config, const struct ls_comm *world, int *threads,
                       struct ls_error *error)
 {
     int most = ls_device_threads_max();
-    *threads = ls_rank_threads(config, ls_comm_transport(world), ls_comm_machine_ranks(world));
+    *threads = ls_rank_threads(config, ls_comm_core_ranks(world));
     if (config->parallel.threads <= most)
         return LS_OK;
     return ls_config_reject(config, LS_ELAYOUT, "parallel.threads", error,

@@ -3,7 +3,6 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,14 +36,6 @@ int ls_device_threads_max(void)
 {
     enum { THREADS_OF_A_CORE = 4 };
     return THREADS_OF_A_CORE * ls_device_cores_online();
-}
-
-bool ls_device_bound(void)
-{
-    /* Of Open MPI; with "none" all of a machine's ranks have the cores that mpirun itself has. */
-    const char *policy = getenv("OMPI_MCA_hwloc_base_binding_policy");
-    bool shared = policy && !strcmp(policy, "none");
-    return !shared && ls_device_cores() < ls_device_cores_online();
 }
 
 bool ls_device_processor(char *name, size_t bytes)

@@ -44,10 +44,9 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
 {
     bool mpi = world ? ls_comm_transport(world) == LS_TRANSPORT_MPI
                      : config->comm.transport == LS_TRANSPORT_MPI;
-    enum ls_transport transport = mpi ? LS_TRANSPORT_MPI : LS_TRANSPORT_THREAD;
     int64_t processes = mpi ? ranks : 1;
     int64_t measures = processes * (int64_t)ls_gemm_peak_bytes(layout->numerics.act);
-    int threads = ls_rank_threads(config, transport, (int)ranks);
+    int threads = ls_rank_threads(config, world ? ls_comm_core_ranks(world) : (int)ranks);
     int64_t step = (int64_t)ls_ops_workspace_bytes(threads) + (mpi ? sums_bytes(layout) : 0);
     return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, ranks * step);
 }

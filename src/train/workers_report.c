@@ -101,6 +101,7 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     r->step_s = slowest;
     r->tokens_per_s = sum[NOTE_SEQUENCES] * (double)t->config.data.sequence / slowest;
     r->peak_share = step_peak_share(t, r->tokens_per_s);
+    groups = ls_max(groups, 1);
     times_set(r, sum, groups);
     r->optimizer_s = sum[NOTE_OPTIMIZER_S] / groups;
     step_ledger(t, first, r);

@@ -5,6 +5,7 @@
 #include "../support/suite.h"
 #include "checks.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,44 @@ static int rank_run(struct ls_comm *comm, struct ls_error *error)
     return status;
 }
 
+/* Ranks 0 and 1 on one core, the others on the next, if there is one. */
+static bool core_take(int rank)
+{
+    cpu_set_t own, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof own, &own))
+        return false;
+    for (int core = 0, n = 0; core < CPU_SETSIZE && n <= (rank > 1); core++)
+        if (CPU_ISSET(core, &own)) {
+            CPU_ZERO(&one);
+            CPU_SET(core, &one);
+            n++;
+        }
+    return !sched_setaffinity(0, sizeof one, &one);
+}
+
+static int rank_cores(struct ls_comm *comm, struct ls_error *error)
+{
+    cpu_set_t all = {0}, own;
+    int64_t core = -1, apart;
+    sched_getaffinity(0, sizeof own, &own);
+    while (!CPU_ISSET(++core, &own))
+        continue;
+    for (int rank = 0; rank < ls_comm_size(comm); rank++) {
+        int64_t other = core;
+        int status = ls_broadcast(comm, &other, 1, LS_I64, rank, error);
+        if (status)
+            return status;
+        CPU_SET(other, &all);
+    }
+    apart = CPU_COUNT(&all) > 1; /* else the machine has one core */
+    int expected = !apart ? ls_comm_size(comm) : ls_comm_rank(comm) < 2 ? 2 : 1;
+    return ls_comm_core_ranks(comm) == expected
+               ? LS_OK
+               : ls_error_set(error, LS_ENUMERIC, "%d ranks on its cores, expected %d",
+                              ls_comm_core_ranks(comm), expected);
+}
+
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
 static void ranks_check(int ranks)
@@ -67,6 +106,14 @@ CASE(test_worlds)
 {
     for (int ranks = check_all() ? 2 : 3; ranks <= (check_all() ? 4 : 3); ranks++)
         ranks_check(ranks);
+}
+
+CASE(test_ranks_that_share_cores)
+{
+    static char output[8192];
+    mpirun_or_skip();
+    if (mpirun(program, 3, "cores", output, sizeof output))
+        fail_msg("%s", output);
 }
 
 CASE(test_ranks_of_a_machine)
@@ -142,8 +189,11 @@ CASE(test_a_launcher_of_another_mpi)
 
 int main(int argc, char **argv)
 {
+    const char *mode = getenv(MPIRUN_MODE);
     program = argv[0];
-    if (getenv(MPIRUN_MODE) || ls_mpi_launched())
+    if (mode && !strcmp(mode, "cores"))
+        return core_take(atoi(getenv("OMPI_COMM_WORLD_RANK"))) ? mpirun_rank(rank_cores) : 1;
+    if (mode || ls_mpi_launched())
         return mpirun_rank(rank_run);
     return suite_run(NULL, NULL);
 }
