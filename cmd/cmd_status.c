@@ -107,7 +107,7 @@ int cmd_status(const struct cmd_args *args, struct ls_error *error)
     if (cmd_args_given(args, "--json"))
         return json_status(&s, error);
     state_print(&s, now);
-    if (!s.steps) { /* it has not even written its configuration */
+    if (!s.steps && !s.layout[0]) { /* it has not even written its configuration */
         if (s.kinds)
             failures_print(&s);
         return LS_OK;

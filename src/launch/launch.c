@@ -242,15 +242,15 @@ static int start(struct launcher *l, struct ls_error *error)
                                .hosts = &l->hosts,
                                .output = &l->output,
                                .ranks = l->ranks,
-                               .keys = l->keys};
+                               .keys = l->keys,
+                               .begun = l->watch.begun};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
     l->resized = l->cut_off = l->lingers = l->grows = false;
-    l->end_s = 0;
+    l->end_s = l->halted = 0;
     l->frozen[0] = '\0';
     launch_hosts_use(&l->hosts, l->ranks);
     l->heard_s = l->tried_s = ls_now_s();
-    l->halted = 0;
     event_layout(l, "start");
     l->prom.ranks = l->ranks;
     l->prom.starts = ++l->starts;

@@ -2,6 +2,7 @@
 #include "launch/launch_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/planner/search.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,17 +90,16 @@ static void add_mpirun(struct line *line, const struct launch_start *start,
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
         if (!getenv("OMPI_MCA_hwloc_base_binding_policy") &&
-            !getenv(
-                "OMPI_MCA_rmaps_base_mapping_policy")) /* by itself it binds two to a core each */
-            add_all(line, "--bind-to none");
+            !getenv("OMPI_MCA_rmaps_base_mapping_policy"))
+            add_all(line, "--bind-to none");  /* by itself it binds two to a core each */
         if (alone && !getenv("OMPI_MCA_pml")) /* the one of a machine alone: no search for others */
             add_all(line, "--mca pml ob1");
         if (segments[0]) {
             add_all(line, "--mca btl_vader_backing_directory");
             add(line, segments);
         }
-        if (here && getenv("SLURM_JOB_ID") && !getenv("OMPI_MCA_ras"))
-            add_all(line, "--mca ras ^slurm"); /* by itself it takes the nodes of the allocation */
+        if (here && !getenv("OMPI_MCA_ras")) /* by itself it takes the nodes of an allocation */
+            add_all(line, "--mca ras ^slurm,tm,lsf,gridengine,alps");
         if (!here)
             add_all(line, "-x " LAUNCH_VARIABLE);
         if (!here && getenv("LOCKSTEP_PEAK_FLOPS"))
@@ -140,6 +140,12 @@ static void add_srun(struct line *line, const struct launch_start *start, const 
     add_number(line, "-n", start->ranks);
 }
 
+/* Of the command line; files that runs keep have train.resume=never, too. */
+static bool asks_anew(const struct ls_config *config)
+{
+    return !strcmp(config->train.resume, "never") && ls_search_given(config, "train.resume");
+}
+
 static void line_make(struct line *line, const struct launch_start *start,
                       const struct launch_job *job)
 {
@@ -162,7 +168,8 @@ static void line_make(struct line *line, const struct launch_start *start,
         snprintf(word, sizeof word, "train.resume_else=%s", first);
         add(line, word);
     }
-    add(line, "train.resume=auto");
+    bool anew = !start->begun && asks_anew(launch->config);
+    add(line, anew ? "train.resume=never" : "train.resume=auto");
 }
 
 /* ---- its beginning --------------------------------------------------------------------------- */

@@ -175,6 +175,7 @@ struct launch_start {
     struct launch_output *output;
     int64_t ranks;
     const char *keys; /* of the layout, with spaces between them; "": the given one */
+    bool begun;       /* an earlier start has: the run is this job's */
 };
 /* Whether there is an mpirun (or srun) to start with. LS_ENOTSUP. */
 int launch_job_check(struct launch_hosts *hosts, struct ls_error *error);
@@ -228,6 +229,7 @@ struct launch_watch {
     char mark[512]; /* the newest "start" or "resume" of any start of the job */
     bool known;     /* what was there before the first one was looked for */
     bool started;   /* this start of the job has recorded one */
+    bool begun;     /* or an earlier one */
     int64_t from;   /* the step that it goes on from */
     int64_t step;   /* the newest that is recorded, of any start; 0: none */
     bool stepped;   /* this start has recorded a step */
@@ -339,8 +341,7 @@ void launch_prom_write(struct launch_prom *prom, bool now);
  * there is none. */
 int64_t launch_newest(const char *run, double *time);
 /* A job that is started again goes on from the run's newest checkpoint: LS_ECONFIG where
- * train.resume names an older one of the run, since it would not go back, or where the command line
- * has train.resume=never (files that runs keep have it, too). */
+ * train.resume names an older one of the run, since it would not go back. */
 int launch_resume_check(const struct ls_config *config, struct ls_error *error);
 /* A warning where train.resume names a checkpoint elsewhere that is not used, because the run has
  * its own. kept: the step of its newest checkpoint or snapshot; -1: there is none. */

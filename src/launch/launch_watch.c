@@ -200,7 +200,7 @@ bool launch_watch_look(struct launch_watch *watch)
     file_read(fd, status.st_size, watch->started, &found);
     close(fd);
     if (found.began && strcmp(found.mark, watch->mark) != 0) {
-        watch->started = true;
+        watch->started = watch->begun = true;
         memcpy(watch->mark, found.mark, sizeof watch->mark);
         watch->from = found.from;
         watch->ranks = found.ranks;

@@ -196,8 +196,12 @@ static int children_kill(pid_t self, int *left)
     for (struct dirent *entry; proc && (entry = readdir(proc));) {
         pid_t pid = (pid_t)atol(entry->d_name);
         const struct ls_process child = ls_process_look(pid);
-        if (child.parent != self || child.started <= others_until)
+        if (child.parent != self)
             continue;
+        if (child.started <= others_until) {
+            waitpid(pid, NULL, WNOHANG);
+            continue;
+        }
         kill(pid, SIGKILL);
         *left += waitpid(pid, NULL, WNOHANG) == 0;
         count++;

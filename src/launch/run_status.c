@@ -3,7 +3,6 @@
 
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
-#include <lockstep/planner/search.h>
 #include <lockstep/train.h>
 
 #include <math.h>
@@ -139,24 +138,6 @@ static bool resumes_own(const struct ls_config *config)
            ls_path_same(of, config->train.out);
 }
 
-static int fresh_check(const struct ls_config *config, struct ls_error *error)
-{
-    const char *out = config->train.out;
-    char folder[PATH_MAX];
-    double time;
-    if (strcmp(config->train.resume, "never") || !ls_search_given(config, "train.resume"))
-        return LS_OK;
-    int64_t kept = launch_newest(out, &time);
-    if (kept < 0 && ls_run_has_snapshot(config, folder))
-        kept = launch_newest(folder, &time);
-    if (kept < 0)
-        return LS_OK;
-    return ls_config_reject(config, LS_ECONFIG, "train.resume", error,
-                            "%.300s already holds a run, which goes on from step %ld: leave "
-                            "train.resume out, or name another train.out",
-                            out, (long)kept);
-}
-
 int launch_resume_check(const struct ls_config *config, struct ls_error *error)
 {
     const char *path = config->train.resume, *out = config->train.out;
@@ -164,7 +145,7 @@ int launch_resume_check(const struct ls_config *config, struct ls_error *error)
     if (ls_config_resume_path(config) != path || !resumes_own(config) ||
         ls_checkpoint_newest(out, newest, NULL) || access(path, F_OK) ||
         ls_path_same(newest, path) || ls_path_same(out, path))
-        return fresh_check(config, error);
+        return LS_OK;
     return ls_config_reject(
         config, LS_ECONFIG, "train.resume", error,
         "this run has the newer %.300s, from which a job goes on: leave train.resume out. To go "

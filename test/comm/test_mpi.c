@@ -192,7 +192,7 @@ int main(int argc, char **argv)
     const char *mode = getenv(MPIRUN_MODE);
     program = argv[0];
     if (mode && !strcmp(mode, "cores"))
-        return core_take(atoi(getenv("OMPI_COMM_WORLD_RANK"))) ? mpirun_rank(rank_cores) : 1;
+        return core_take(ls_mpi_launched_rank()) ? mpirun_rank(rank_cores) : 1;
     if (mode || ls_mpi_launched())
         return mpirun_rank(rank_run);
     return suite_run(NULL, NULL);

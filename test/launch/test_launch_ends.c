@@ -86,7 +86,8 @@ CASE(test_words_that_mpirun_gets)
         {"", " --bind-to none ", NULL},     /* else it binds two ranks to one core each */
         {"OMPI_MCA_hwloc_base_binding_policy=core", " -n 1 ", "--bind-to"},
         {"OMPI_MCA_rmaps_base_mapping_policy=slot:PE=2", " -n 1 ", "--bind-to"},
-        {"SLURM_JOB_ID=7", " --mca ras ^slurm ", NULL}, /* --ranks: here, not on the job's nodes */
+        {"", " --mca ras ^slurm,tm,lsf,gridengine,alps ", NULL}, /* --ranks: here */
+        {"OMPI_MCA_ras=simulator", " -n 1 ", "--mca ras"},
     };
     skip_without_mpi();
     script_write("bin/mpirun",
@@ -95,7 +96,10 @@ CASE(test_words_that_mpirun_gets)
     script_write("-odd.yaml", "data: {train: corpus_train}\nmodel: {preset: gpt2-tiny}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char before[2 * PATH_MAX];
-        snprintf(before, sizeof before, "%s %s", enter, cases[i].environment);
+        snprintf(before, sizeof before,
+                 "%s; unset OMPI_MCA_hwloc_base_binding_policy OMPI_MCA_rmaps_base_mapping_policy "
+                 "OMPI_MCA_ras; %s",
+                 enter, cases[i].environment);
         program_expect_under(before, "launch --ranks 1 -- -odd.yaml train.out=words_of", 0, "");
         char *words = scratch_read(scratch_path(folder, "words"), NULL);
         assert_text_contains(words, cases[i].words);
@@ -1334,17 +1338,27 @@ CASE(test_a_checkpoint_elsewhere_is_not_used)
     expect_unused("train.resume=kept", false);
 }
 
-/* Who asks for a new run does not get an older one. Files that runs keep have `never` too. */
-CASE(test_a_new_run_where_there_is_one)
+/* Who asks for a new run does not get an older one: `train` refuses it, until the job has begun.
+ * Files that runs keep have `never` too. */
+CASE(test_a_new_run_is_asked_for)
 {
+    char *resumed;
     skip_without_mpi();
-    mpirun_write("", 0);
-    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=fresh train.resume=never", 0,
-                         "");
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "for word in \"$@\"; do last=$word; done\necho \"$last\" >> last_words\n"
+                 "starts=$(wc -l < last_words)\n[ $starts -lt 3 ] || exit 0\n"
+                 "[ $starts -lt 2 ] || " BEGUN("fresh") "exit 137\n");
+    program_expect_under(
+        enter, "launch " LAUNCHED_KEYS "train.out=fresh train.resume=never launch.pause_s=0", 0,
+        "");
     program_expect_under(enter, "train " LAUNCHED_KEYS "train.out=fresh train.steps=0", 0, "");
-    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=fresh train.resume=never", 2,
-                         "train.resume = \"never\": fresh already holds");
+    program_expect_under(enter, "status fresh", 0, "checkpoint");
     program_expect_under(enter, "launch fresh/config.yaml", 0, "");
+    resumed = scratch_read(scratch_path(folder, "last_words"), NULL);
+    assert_string_equal(resumed, "train.resume=never\ntrain.resume=never\ntrain.resume=auto\n"
+                                 "train.resume=auto\n");
+    free(resumed);
 }
 
 /* A job goes on from the newest; whatever path leads to that, or to the run, names it too. */

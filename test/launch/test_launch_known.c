@@ -479,7 +479,7 @@ CASE(test_keys_that_the_planner_leaves)
         {"parallel.tp=3", 1, LS_OK, "parallel.tp=1", "memory."},
         {"parallel.tp=2 memory.recompute=full", 1, LS_OK, "parallel.tp=1", "memory."},
         {"parallel.dp=2 parallel.zero=1", 1, LS_OK, "parallel.dp=0", "parallel.zero="},
-        {"parallel.pp=2 memory.recompute=full@1", 1, LS_OK, "memory.recompute=\"none\"", "zero="},
+        {"parallel.pp=2 memory.recompute=full@1", 1, LS_OK, "memory.recompute=none", "zero="},
         {"model.vocab=20000 parallel.dp_replicate=2 comm.bucket_mb=1", 2, LS_OK, "", "comm."},
         {"parallel.auto=false parallel.dp=2 memory.recompute=full", 1, LS_OK,
          "memory.recompute=none", "\""},

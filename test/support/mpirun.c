@@ -31,6 +31,7 @@ static void launch(const char *program, int ranks, const char *mode, int output)
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     setenv("OMPI_MCA_btl", "self,vader", 1);
     setenv(MPIRUN_MODE, mode, 1);
     execlp("mpirun", "mpirun", "-n", count, program, (char *)NULL);
