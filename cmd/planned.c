@@ -495,7 +495,8 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     int64_t each = plan->forecast.accelerators, used = plan->forecast.ranks * each;
     int status = planned_change(&other, change, error);
     int64_t there = other.hosts * other.accelerators;
-    bool enough = used <= there && each <= other.accelerators;
+    int64_t on_host = ls_ceil_div(plan->forecast.ranks, other.hosts);
+    bool enough = used <= there && on_host * each <= other.accelerators;
     changed.cluster = &other;
     changed.first = enough ? plan->keys : NULL;
     changed.accelerators = ls_min(options->accelerators, there);
@@ -505,8 +506,9 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
         if (enough)
             status = same_print(options, &other, plan, error);
         else if (used <= there)
-            printf("  the same layout: a rank needs %ld cores of a host, which has %ld\n",
-                   (long)each, (long)other.accelerators);
+            printf("  the same layout: a host needs %ld cores for %s, and has %ld\n",
+                   (long)(on_host * each), ls_counted(on_host, "rank").text,
+                   (long)other.accelerators);
         else
             printf("  the same layout: it needs %ld accelerators, and there are %ld\n", (long)used,
                    (long)there);

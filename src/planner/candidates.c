@@ -17,6 +17,12 @@ bool key_pinned(const struct ls_search_options *options, const char *key)
     return options->pinned && options->pinned(options->config, key);
 }
 
+bool ranks_have_hosts(const struct ls_cluster *cluster, int64_t ranks, int64_t cores)
+{
+    return cluster->accelerators % cores == 0 ||
+           ranks <= cluster->hosts * (cluster->accelerators / cores);
+}
+
 void candidate_apply(const struct candidate *c, const struct ls_search_options *options,
                      struct ls_config *config)
 {
@@ -721,9 +727,11 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
         threads = divisors(options->cluster->accelerators, ls_min(accelerators, most));
     if (options->config->parallel.threads > 0)
         is_pinned(options, "parallel.threads", &threads, options->config->parallel.threads);
-    for (int i = 0; i < threads.count && !making.full; i++)
-        if (accelerators % ls_max(threads.list[i], 1) == 0)
-            add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);
+    for (int i = 0; i < threads.count && !making.full; i++) {
+        int64_t each = ls_max(threads.list[i], 1), ranks = accelerators / each;
+        if (accelerators % each == 0 && ranks_have_hosts(options->cluster, ranks, each))
+            add_axes(&making, ranks, threads.list[i]);
+    }
     if (candidates->unadmitted.pp == 0)
         candidates->unadmitted = making.cuts.unadmitted;
     free(making.cuts.list);

@@ -31,6 +31,8 @@ struct candidates {
 
 /* Whether the search leaves that key as it is. */
 bool key_pinned(const struct ls_search_options *options, const char *key);
+/* Whether hosts hold so many ranks of so many cores: a rank is on one host. */
+bool ranks_have_hosts(const struct ls_cluster *cluster, int64_t ranks, int64_t cores);
 /* Writes its keys into config. */
 void candidate_apply(const struct candidate *candidate, const struct ls_search_options *options,
                      struct ls_config *config);

@@ -10,15 +10,20 @@
 #include <math.h>
 #include <string.h>
 
+/* Of the host that has most. */
+static int64_t ranks_on_host(const struct ls_cluster *cluster, const struct ls_layout *layout)
+{
+    return ls_ceil_div(layout->ranks, cluster->hosts);
+}
+
 int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
                              const struct ls_layout *layout)
 {
-    int64_t on_host = (layout->ranks + cluster->hosts - 1) / cluster->hosts;
     if (!cluster->accelerator.is_core)
         return 1;
     if (config->parallel.threads > 0)
         return (int)config->parallel.threads;
-    return (int)ls_max(cluster->accelerators / on_host, 1);
+    return (int)ls_max(cluster->accelerators / ranks_on_host(cluster, layout), 1);
 }
 
 /* ---- the pace -------------------------------------------------------------------------------- */
@@ -432,18 +437,19 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
     bool extended = false;
     *f = (struct ls_forecast){0};
     int accelerators = ls_forecast_accelerators(ask->cluster, ask->config, layout);
-    int64_t there = ask->cluster->hosts * ask->cluster->accelerators;
+    int64_t cores = ask->cluster->accelerators, there = ask->cluster->hosts * cores;
+    int64_t on_host = ranks_on_host(ask->cluster, layout);
     if (layout->ranks * accelerators > there)
         return ls_error_set(error, LS_ELAYOUT,
                             "the layout has %ld ranks of %d each: the cluster has %ld "
                             "accelerators; give it more hosts, or cut the model less",
                             (long)layout->ranks, accelerators, (long)there);
-    if (accelerators > ask->cluster->accelerators)
+    if (on_host * accelerators > cores)
         return ls_error_set(error, LS_ELAYOUT,
-                            "parallel.threads = %d: a rank is on one host, which has %ld cores; "
-                            "expected at most so many, or 0, which divides a host's cores by its "
-                            "ranks",
-                            accelerators, (long)ask->cluster->accelerators);
+                            "parallel.threads = %d: a host has %ld cores and %s; expected at most "
+                            "%ld, or 0, which divides a host's cores by its ranks",
+                            accelerators, (long)cores, ls_counted(on_host, "rank").text,
+                            (long)(cores / on_host));
     int status = memory_set(ask, f, error);
     if (status || (ask->first_misfit && !f->fits))
         return status;

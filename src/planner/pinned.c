@@ -33,14 +33,22 @@ static struct axes axes_of(const struct ls_search_options *options, int64_t acce
 static int axis_admits(const struct axes *axes, int axis, int64_t size, struct ls_error *error)
 {
     const struct ls_config *config = axes->options->config;
+    const struct ls_cluster *cluster = axes->options->cluster;
     if (axis == TP)
         return ls_model_admits_tp(&config->model, &axes->numerics, size, error);
     if (axis == CP)
         return ls_cp_admits(size, axes->numerics.seq_tiles,
                             (enum ls_cp_method)config->parallel.cp_method, error);
-    if (axis == THREADS && size > axes->options->cluster->accelerators)
+    if (axis == THREADS && size > cluster->accelerators)
         return ls_error_set(error, LS_ELAYOUT, "a rank is on one host, which has %ld cores",
-                            (long)axes->options->cluster->accelerators);
+                            (long)cluster->accelerators);
+    if (axis == THREADS && !ranks_have_hosts(cluster, axes->accelerators / size, size)) {
+        int64_t ranks = cluster->hosts * (cluster->accelerators / size);
+        return ls_error_set(error, LS_ELAYOUT,
+                            "a rank is on one host, which has %ld cores, so there can be %ld such "
+                            "ranks, on %ld cores",
+                            (long)cluster->accelerators, (long)ranks, (long)(ranks * size));
+    }
     if (axis == PP && size > config->model.layers + 2)
         return ls_error_set(error, LS_ELAYOUT,
                             "%ld blocks, the embedding and the head make %ld stages at most",

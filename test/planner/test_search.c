@@ -1131,7 +1131,7 @@ CASE(test_a_rank_is_on_one_host)
 {
     /* dp, threads, what a rank has */
     static const int cases[][3] = {{1, 0, 4}, {2, 0, 4}, {3, 0, 2}, {4, 0, 2},
-                                   {8, 0, 1}, {1, 3, 3}, {1, 5, 0}};
+                                   {8, 0, 1}, {1, 3, 3}, {2, 3, 3}, {1, 5, 0}};
     struct ls_cluster none, cluster = cores(2, 4, "1 GiB");
     struct ls_config config = case_draw(3, &none);
     struct ls_error error = {0};
@@ -1151,7 +1151,7 @@ CASE(test_a_rank_is_on_one_host)
             fail_msg("%d ranks have %d cores each and %g bytes", cases[i][0], f.accelerators,
                      f.capacity_bytes);
     }
-    assert_text_contains(error.text, "parallel.threads = 5: a rank is on one host, which has 4");
+    assert_text_contains(error.text, "parallel.threads = 5: a host has 4 cores and 1 rank; ");
     set(&config, "parallel.dp=1");
     const struct ls_search_options options = {
         .config = &config, .cluster = &cluster, .accelerators = 5, .pinned = all_pinned};
@@ -1159,6 +1159,39 @@ CASE(test_a_rank_is_on_one_host)
     assert_text_contains(error.text, "with parallel.threads=5: a rank is on one host, which has 4 "
                                      "cores; expected 1");
     ls_search_release(&search);
+    ls_cluster_release(&none);
+    ls_cluster_release(&cluster);
+}
+
+/* What threads leave of a host's cores, no rank takes. */
+CASE(test_threads_that_do_not_divide_a_host)
+{
+    struct ls_cluster none, cluster = cores(4, 6, "1 GiB");
+    struct ls_config config = case_draw(3, &none);
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    struct ls_search search;
+    struct ls_forecast f;
+    const struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
+    struct ls_search_options options = {
+        .config = &config, .cluster = &cluster, .pinned = ls_search_given};
+    set(&config, "batch.global=24");
+    set(&config, "parallel.threads=4");
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_text_contains(error.text,
+                         "for 24 accelerators with parallel.threads=4: a rank is on one "
+                         "host, which has 6 cores, so there can be 4 such ranks, on 16 "
+                         "cores; expected 1, 2, 3 or 6");
+    ls_search_release(&search);
+    options.accelerators = 16;
+    assert_ok(ls_search_run(&options, &search, &error), error);
+    assert_int_equal(search.plans[0].forecast.ranks, 4);
+    ls_search_release(&search);
+    set(&config, "parallel.dp=6");
+    assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
+    assert_int_equal(ls_forecast_make(&ask, &f, &error), LS_ELAYOUT);
+    assert_text_contains(error.text, "parallel.threads = 4: a host has 6 cores and 2 ranks; "
+                                     "expected at most 3, or 0, ");
     ls_cluster_release(&none);
     ls_cluster_release(&cluster);
 }

@@ -82,7 +82,7 @@ int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_c
 /* What a rank may take of the memory of so many accelerators: all, or memory.device_budget. */
 double ls_forecast_capacity(const struct ls_cluster *cluster, const struct ls_config *config,
                             int64_t accelerators);
-/* LS_ELAYOUT if the cluster, or a host for a rank, has fewer accelerators than the layout asks for.
+/* LS_ELAYOUT if the cluster, or a host for its ranks, has fewer accelerators than they ask for.
  * LS_ENOMEM. What does not fit into memory is forecast all the same (fits is false). LS_ESTOPPED at
  * until_s. */
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
