@@ -17,6 +17,17 @@ bool key_pinned(const struct ls_search_options *options, const char *key)
     return options->pinned && options->pinned(options->config, key);
 }
 
+int64_t split_parts(const struct ls_search_options *options)
+{
+    const char *at = options->config->parallel.split;
+    int64_t parts = 1;
+    if (!*at || !key_pinned(options, "parallel.split") || key_pinned(options, "parallel.pp"))
+        return 0;
+    while ((at = strchr(at, ',')) && at++)
+        parts++;
+    return parts;
+}
+
 bool ranks_have_hosts(const struct ls_cluster *cluster, int64_t ranks, int64_t cores)
 {
     return cluster->accelerators % cores == 0 ||
@@ -590,6 +601,15 @@ static struct values micros_of(const struct ls_search_options *options, int64_t 
     return values;
 }
 
+/* Whether a split that is pinned has a part for each stage; with a file, the file knows them. */
+static bool split_suits(const struct ls_search_options *options, const struct candidate *c)
+{
+    int64_t parts = split_parts(options), chunks = c->chunks;
+    if (!chunks && c->schedule != LS_LAYOUT_CSV)
+        chunks = ls_schedule_chunks((enum ls_schedule_kind)c->schedule);
+    return parts == 0 || chunks == 0 || parts == c->pp * chunks;
+}
+
 struct making {
     const struct ls_search_options *options;
     struct candidates *candidates;
@@ -617,12 +637,12 @@ static void add_details(struct making *making, struct candidate c)
         c.schedule = (int)schedules.list[s];
         c.kind = making->candidates->kinds++;
         struct values chunks = chunks_of(options, c.schedule, c.pp);
-        for (int v = 0; v < chunks.count; v++)
-            for (int m = 0; m < micros.count; m++) {
+        for (int v = 0; v < chunks.count; v++) {
+            c.chunks = (int)chunks.list[v];
+            for (int m = 0; m < micros.count && split_suits(options, &c); m++) {
                 c.family = making->candidates->families++;
                 for (int r = 0; r < recompute.count; r++)
                     for (int o = 0; o < offloads.count; o++) {
-                        c.chunks = (int)chunks.list[v];
                         c.micro = micros.list[m];
                         c.recompute = (int)recompute.list[r];
                         c.offload = offloads.list[o];
@@ -631,6 +651,7 @@ static void add_details(struct making *making, struct candidate c)
                             making->full = true;
                     }
             }
+        }
     }
 }
 

@@ -31,6 +31,8 @@ struct candidates {
 
 /* Whether the search leaves that key as it is. */
 bool key_pinned(const struct ls_search_options *options, const char *key);
+/* Of parallel.split where the search chooses the stages and leaves the split as it is; else 0. */
+int64_t split_parts(const struct ls_search_options *options);
 /* Whether hosts hold so many ranks of so many cores: a rank is on one host. */
 bool ranks_have_hosts(const struct ls_cluster *cluster, int64_t ranks, int64_t cores);
 /* Writes its keys into config. */

@@ -584,16 +584,18 @@ static int64_t admitted_next(const struct searching *s, int64_t accelerators, in
 static int admits_none(const struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     int64_t fewer = admitted_next(s, accelerators, -1), more = admitted_next(s, accelerators, 1);
-    char nearest[96] = "";
+    char nearest[96] = "", stages[64] = "";
+    if (split_parts(s->options))
+        snprintf(stages, sizeof stages, " (parallel.split has %ld)", (long)split_parts(s->options));
     if (fewer > 0 && more > 0)
         snprintf(nearest, sizeof nearest, ", but for %ld and %ld", (long)fewer, (long)more);
     else if (fewer + more > 0)
         snprintf(nearest, sizeof nearest, ", but for %ld", (long)(fewer + more));
     return ls_error_set(error, LS_ELAYOUT,
                         "the recipe admits no layout for %ld accelerators%s: their number has to "
-                        "be a product of stages, leaves, numerics.seq_tiles and numerics.tp_tiles "
-                        "that divide the model and batch.global",
-                        (long)accelerators, nearest);
+                        "be a product of stages%s, leaves, numerics.seq_tiles and "
+                        "numerics.tp_tiles that divide the model and batch.global",
+                        (long)accelerators, nearest, stages);
 }
 
 static int late_refuse(const struct searching *s, struct ls_error *error)

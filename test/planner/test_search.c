@@ -1260,6 +1260,51 @@ CASE(test_what_the_recipe_does_not_admit)
     }
 }
 
+/* Stages are as many as parallel.split has parts, where nobody says how many. */
+CASE(test_a_split_has_the_stages)
+{
+    static const struct {
+        const char *split;
+        int accelerators, stages;
+        const char *why;
+    } cases[] = {{"0-1,2-3,4-5", 3, 3, NULL},
+                 {"0-1,2-3,4-5", 6, 3, NULL},
+                 {"0-1,2,3,4-5", 2, 4, NULL}, /* of two chunks */
+                 {"0-1,2-3,4-5", 4, 0,
+                  "for 4 accelerators, but for 3 and 6: their number has to "
+                  "be a product of stages (parallel.split has 3), "},
+                 {"0-1,2-3,4", 3, 0, "parallel.split = 0-1,2-3,4: it ends at layer 4, and the "},
+                 {"0-4", 4, 0, "parallel.split = 0-4: it ends at layer 4, and the last is 5"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_cluster none, cluster = cores(1, 8, "1 GiB");
+        struct ls_config config = case_draw(3, &none), applied;
+        struct ls_error error = {0};
+        struct ls_search search;
+        struct ls_layout layout;
+        set(&config, "model.layers=4");
+        set(&config, "batch.global=24");
+        set(&config, "parallel.threads=1");
+        set(&config, "parallel.split=%s", cases[i].split);
+        applied = config;
+        const struct ls_search_options options = {.config = &config,
+                                                  .cluster = &cluster,
+                                                  .accelerators = cases[i].accelerators,
+                                                  .pinned = ls_search_given};
+        int status = ls_search_run(&options, &search, &error);
+        assert_int_equal(status, cases[i].why ? LS_ELAYOUT : LS_OK);
+        if (cases[i].why) {
+            assert_text_contains(error.text, cases[i].why);
+        } else {
+            assert_ok(ls_search_apply(&search.plans[0], &applied, &error), error);
+            assert_ok(ls_config_layout(&applied, 0, &layout, &error), error);
+            assert_int_equal(layout.stages, cases[i].stages);
+        }
+        ls_search_release(&search);
+        ls_cluster_release(&none);
+        ls_cluster_release(&cluster);
+    }
+}
+
 /* A layout that cannot be simulated is passed over; the samples of its blocks can be. */
 CASE(test_what_cannot_be_simulated)
 {
