@@ -746,7 +746,7 @@ int candidates_add(const struct ls_search_options *options, int64_t accelerators
     struct values threads = {.list = {0}, .count = 1};
     if (cores)
         threads = divisors(options->cluster->accelerators, ls_min(accelerators, most));
-    if (options->config->parallel.threads > 0)
+    if (cores && options->config->parallel.threads > 0)
         is_pinned(options, "parallel.threads", &threads, options->config->parallel.threads);
     for (int i = 0; i < threads.count && !making.full; i++) {
         int64_t each = ls_max(threads.list[i], 1), ranks = accelerators / each;

@@ -1196,6 +1196,24 @@ CASE(test_threads_that_do_not_divide_a_host)
     ls_cluster_release(&cluster);
 }
 
+/* Where ranks have an accelerator each, parallel.threads are of their hosts' cores. */
+CASE(test_threads_of_a_rank_with_an_accelerator)
+{
+    struct ls_cluster cluster;
+    struct ls_config config = case_draw(3, &cluster);
+    const struct ls_search_options options = {
+        .config = &config, .cluster = &cluster, .pinned = ls_search_given};
+    for (int threads = 0; threads <= 3; threads++) {
+        struct ls_error error = {0};
+        struct ls_search search;
+        set(&config, "parallel.threads=%d", threads);
+        assert_ok(ls_search_run(&options, &search, &error), error);
+        assert_int_equal(search.plans[0].forecast.ranks, cluster.hosts * cluster.accelerators);
+        ls_search_release(&search);
+    }
+    ls_cluster_release(&cluster);
+}
+
 CASE(test_what_is_refused)
 {
     struct ls_cluster cluster;
