@@ -156,6 +156,8 @@ struct report {
     struct ls_error *error;
 };
 
+/* A run's name: the last component of its directory, with links, "." and ".." seen through. */
+struct ls_run_name report_name(const char *directory);
 /* Zero the run first; release it in any case. */
 int report_run_read(struct report_run *run, const char *directory, struct ls_error *error);
 void report_run_release(struct report_run *run);

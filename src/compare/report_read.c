@@ -459,6 +459,12 @@ static void checkpoint_visit(void *user, const char *directory,
     snprintf(checkpoint->fingerprint, sizeof checkpoint->fingerprint, "%s", state->fingerprint);
 }
 
+struct ls_run_name report_name(const char *directory)
+{
+    char whole[PATH_MAX];
+    return ls_run_name(realpath(directory, whole) ? whole : directory);
+}
+
 int report_run_read(struct report_run *run, const char *directory, struct ls_error *error)
 {
     struct stat found;
@@ -474,7 +480,7 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
         ls_error_suffix(error, "%s", hint);
         return status;
     }
-    snprintf(run->name, sizeof run->name, "%s", ls_run_name(run->directory).text);
+    snprintf(run->name, sizeof run->name, "%s", report_name(run->directory).text);
     char config[PATH_MAX + 32], metrics[PATH_MAX + 32];
     snprintf(config, sizeof config, "%s/config.yaml", run->directory);
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run->directory);

@@ -21,7 +21,7 @@ static int run_add(struct drawn *drawn, const char *path, struct ls_error *error
         status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
     if (status)
         return status;
-    snprintf(name, PATH_MAX, "%s", ls_run_name(run).text);
+    snprintf(name, PATH_MAX, "%s", report_name(run).text);
     for (int i = 0; i < drawn->count; i++)
         if (strcmp(drawn->names[i], name) == 0)
             snprintf(name, PATH_MAX, "%s", run);

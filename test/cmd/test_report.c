@@ -483,6 +483,16 @@ CASE(test_two_runs)
     has(page, ">A training: ");
     has(page, ">B training: ");
     free(page);
+    /* A link to a run is not its name. */
+    expect("mkdir a b && ln -s ../one a/latest && ln -s ../two b/latest && "
+           "$L report a/latest b/latest --output links.html",
+           0, "links.html");
+    page = page_read("links.html");
+    has(page, "<h1>A: one \xc2\xb7 B: two</h1>");
+    free(page);
+    expect("$L plot a/latest b/latest --output links.svg && grep -c '>one, train\\|>two, train' "
+           "links.svg",
+           0, "2\n");
     expect("$L train $C train.out=two train.steps=5 train.resume=auto parallel.tp=2", 0, "5/5");
     expect("$L report one/ two/ --output again.html", 0, "again.html");
     page = page_read("again.html");
