@@ -74,7 +74,7 @@ struct reading {
     int64_t numbers[STEPS_MAX];
     double sorted[STEPS_MAX]; /* room */
     int64_t since;            /* steps since the start before */
-    int64_t batch_tokens;     /* of a whole step, of all workers */
+    double batches;           /* of the steps that count: one of each worker */
     double began;             /* time of the newest start */
     double ended;             /* when the record before was made; NaN after a start */
     char layout[1024];
@@ -159,14 +159,23 @@ static void values_read(struct reading *r, const struct ls_record *record, doubl
     r->ended = time;
 }
 
-/* Of a whole batch, not skipped, and with its parts. */
-static bool counts(const struct reading *r, const struct ls_record *record, const double *values)
+/* Of whole batches, not skipped, and with its parts. With another number of batches, as members
+ * that come and go make, it begins to count anew. */
+static bool counts(struct reading *r, const struct ls_record *record, const double *values)
 {
+    const struct ls_config *config = &r->profile->config;
     double tokens = ls_record_value(record, "tokens_per_s") * values[VALUE_STEP];
-    return r->since > WARM_UP_STEPS && values[VALUE_STEP] > 0 &&
-           isfinite(values[VALUE_PART + LS_PROFILE_COMPUTE]) &&
-           !(ls_record_value(record, "skipped") > 0) &&
-           fabs(tokens - (double)r->batch_tokens) < 0.01 * (double)r->batch_tokens;
+    double whole = tokens / (double)(config->batch.global * config->data.sequence);
+    double batches = nearbyint(whole);
+    if (r->since <= WARM_UP_STEPS || !(values[VALUE_STEP] > 0) ||
+        !isfinite(values[VALUE_PART + LS_PROFILE_COMPUTE]) ||
+        ls_record_value(record, "skipped") > 0 || !(fabs(whole - batches) < 0.01) || batches < 1 ||
+        batches > (double)ls_config_workers(config))
+        return false;
+    if (batches != r->batches)
+        r->count = 0;
+    r->batches = batches;
+    return true;
 }
 
 static void record_visit(void *user, const struct ls_record *record)
@@ -341,10 +350,6 @@ int ls_profile_read(struct ls_profile *p, const char *path, struct ls_error *err
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for its records", p->directory);
     r->profile = p;
     r->ended = NAN;
-    r->batch_tokens =
-        p->config.batch.global * ls_config_batches(&p->config) * p->config.data.sequence;
-    if (p->config.async.mode == LS_CONFIG_SERVER) /* pushes of all groups at a time */
-        r->batch_tokens *= p->config.parallel.workers;
     status = metrics_read(r, error);
     if (!status)
         status = traces_take(r, error);

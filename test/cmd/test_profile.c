@@ -156,6 +156,23 @@ CASE(test_workers_batches_are_a_whole_one)
            "async.sync_every=4",
            0, "hash");
     expect("$L profile workers", 0, "steps 3 to 8; 2 others left out");
+    /* With other members the batch is another one. */
+    expect("$L members workers 0 && $L train $C train.out=workers train.steps=8 train.extend=8 "
+           "async.mode=diloco async.workers=2 async.sync_every=4 train.resume=auto",
+           0, "workers 0 train");
+    expect("$L profile workers", 0, "steps 11 to 16; 10 others left out");
+}
+
+/* A server's tokens a second are those of all workers; older versions recorded one worker's. */
+CASE(test_pushes_of_older_versions)
+{
+    expect("$L train $C train.out=pushes train.steps=8 async.mode=server async.workers=2 "
+           "async.sync_every=4 parallel.workers=2",
+           0, "hash");
+    expect("$L profile pushes", 0, "steps 3 to 8; 2 others left out");
+    expect("sed -Ei 's/(\"tokens_per_s\": )[-+.0-9e]*/\\116000/; s/(\"step_s\": )[-+.0-9e]*/"
+           "\\10.008/' pushes/metrics.jsonl && $L profile pushes",
+           0, "steps 3 to 8; 2 others left out");
 }
 
 CASE(test_refused)
