@@ -211,15 +211,19 @@ struct ls_trace_span {
     int64_t step;      /* -1: of none */
     double begin_s, duration_s;
 };
-/* Shows the spans of a file in its order: what lies within one comes before it. *dropped,
- * set before: events that came before those and were lost. LS_EDATA if it is no trace, with the
- * line or the event; LS_EIO. */
+/* What such a file says of itself. */
+struct ls_trace_sums {
+    int64_t dropped;  /* events that came before its spans and were lost */
+    double written_s; /* when it was last written: as ls_record_time_s; NaN: it does not say */
+};
+/* Shows the spans of a file in its order: what lies within one comes before it. *sums is set
+ * before. LS_EDATA if it is no trace, with the line or the event; LS_EIO. */
 int ls_trace_read(const char *path, void (*visit)(void *user, const struct ls_trace_span *span),
-                  void *user, int64_t *dropped, struct ls_error *error);
+                  void *user, struct ls_trace_sums *sums, struct ls_error *error);
 /* The same of text[bytes], which errors call `name`. */
 int ls_trace_read_text(const char *name, const char *text, size_t bytes,
                        void (*visit)(void *user, const struct ls_trace_span *span), void *user,
-                       int64_t *dropped, struct ls_error *error);
+                       struct ls_trace_sums *sums, struct ls_error *error);
 
 /* ---- Prometheus and OpenMetrics ------------------------------------------------------------- */
 

@@ -4,9 +4,10 @@
 #include <lockstep/plan/groups.h>
 #include <lockstep/trace.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 const char *ls_profile_phase_name(int phase)
 {
@@ -35,7 +36,9 @@ struct rank_trace {
     int64_t index; /* of trace.rank */
     struct inner *inner;
     int64_t count, room;
-    int64_t seen, dropped; /* steps; events that are lost */
+    int64_t seen; /* steps */
+    double began; /* time of the newest start; NaN: any */
+    struct ls_trace_sums sums;
     bool no_memory;
 };
 
@@ -156,13 +159,22 @@ static void between_add(struct rank_trace *r, const struct ls_trace_span *span)
         }
 }
 
+/* Steps of a file that is older than the start are done, and maybe done again. The time in it
+ * counts, as a copy has another one. */
+static bool is_of_start(const struct rank_trace *r)
+{
+    return isnan(r->began) || r->sums.written_s >= r->began;
+}
+
 static void span_visit(void *user, const struct ls_trace_span *span)
 {
     struct rank_trace *r = user;
     struct inner inner;
+    if (!is_of_start(r))
+        return;
     if (strcmp(span->category, "step") == 0) {
         /* Some of what lay within the oldest step may be lost. */
-        if (span->step >= 0 && (r->dropped == 0 || r->seen > 0))
+        if (span->step >= 0 && (r->sums.dropped == 0 || r->seen > 0))
             step_end(r, span);
         r->seen++;
         r->count = 0;
@@ -175,13 +187,20 @@ static void span_visit(void *user, const struct ls_trace_span *span)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int trace_read(struct ls_profile *p, struct profile_steps *steps, const char *path,
+/* A rank without a file, or with that of an older start, has none. */
+static int trace_read(struct ls_profile *p, double began, struct profile_steps *steps, int64_t rank,
                       struct ls_error *error)
 {
-    struct rank_trace r = {.profile = p, .steps = steps, .index = p->trace.ranks};
-    int status = ls_trace_read(path, span_visit, &r, &r.dropped, error);
+    struct rank_trace r = {.profile = p, .steps = steps, .index = p->trace.ranks, .began = began};
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/trace/rank-%05ld.json", p->directory, (long)rank);
+    if (access(path, F_OK))
+        return LS_OK;
+    int status = ls_trace_read(path, span_visit, &r, &r.sums, error);
     if (!status && r.no_memory)
         status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its spans", path);
+    if (!status && is_of_start(&r))
+        p->trace.rank[p->trace.ranks++] = rank;
     free(r.inner);
     return status;
 }
@@ -204,31 +223,14 @@ static void steps_finish(struct profile_steps *steps, int64_t ranks)
     steps->count = kept;
 }
 
-/* Steps of a file that is older than the start are done, and maybe done again. */
-static bool is_of_start(const char *path, double began)
-{
-    struct stat found;
-    return stat(path, &found) == 0 && !((double)found.st_mtime + 1 < began);
-}
-
 int profile_traces_read(struct ls_profile *p, double began, struct profile_steps *steps,
                         struct ls_error *error)
 {
     int64_t all = p->layout.ranks, most = ls_min(all, LS_PROFILE_TRACES_MAX);
     int status = LS_OK;
     *steps = (struct profile_steps){0};
-    for (int64_t i = 0; i < most && !status; i++) {
-        char path[PATH_MAX + 64];
-        int64_t rank = i * all / most;
-        snprintf(path, sizeof path, "%s/trace/rank-%05ld.json", p->directory, (long)rank);
-        bool there = is_of_start(path, began);
-        if (!there && i == 0)
-            break;
-        if (!there)
-            continue;
-        status = trace_read(p, steps, path, error);
-        p->trace.rank[p->trace.ranks++] = rank;
-    }
+    for (int64_t i = 0; i < most && !status && (i == 0 || p->trace.ranks); i++)
+        status = trace_read(p, began, steps, i * all / most, error);
     if (!status && p->trace.ranks)
         steps_finish(steps, p->trace.ranks);
     return status ? ls_error_prefix(error, "a trace of the run (without it, its records are read)")

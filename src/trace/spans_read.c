@@ -94,27 +94,30 @@ static int parse(const char *name, const char *text, size_t bytes, json_t **root
 }
 
 /* What the last event "events" says, or that of older files. */
-static int64_t dropped_of(const json_t *root, const json_t *events)
+static struct ls_trace_sums sums_of(const json_t *root, const json_t *events)
 {
-    double lost = number_of(json_object_get(root, "otherData"), "events_dropped");
+    const json_t *old = json_object_get(root, "otherData");
+    double lost = number_of(old, "events_dropped"), ns = number_of(old, "realtime_ns");
     for (size_t i = json_array_size(events); i > 0; i--) {
         const json_t *event = json_array_get(events, i - 1);
+        const json_t *args = json_object_get(event, "args");
         if (strcmp(text_of(event, "ph"), "M") != 0 || strcmp(text_of(event, "name"), "events") != 0)
             continue;
-        lost = number_of(json_object_get(event, "args"), "dropped");
+        lost = number_of(args, "dropped");
+        ns = number_of(args, "realtime_ns");
         break;
     }
-    return lost > 0 && lost < 0x1p53 ? (int64_t)lost : 0;
+    return (struct ls_trace_sums){lost > 0 && lost < 0x1p53 ? (int64_t)lost : 0, ns / 1e9};
 }
 
 int ls_trace_read_text(const char *name, const char *text, size_t bytes,
                        void (*visit)(void *user, const struct ls_trace_span *span), void *user,
-                       int64_t *dropped, struct ls_error *error)
+                       struct ls_trace_sums *sums, struct ls_error *error)
 {
     json_t *root;
     int status = parse(name, text, bytes, &root, error);
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents");
-    *dropped = dropped_of(root, events);
+    *sums = sums_of(root, events);
     if (!status && !json_is_array(events))
         status = ls_error_set(error, LS_EDATA,
                               "%s: expected a trace as runs write it, a list of events", name);
@@ -129,13 +132,13 @@ int ls_trace_read_text(const char *name, const char *text, size_t bytes,
 }
 
 int ls_trace_read(const char *path, void (*visit)(void *user, const struct ls_trace_span *span),
-                  void *user, int64_t *dropped, struct ls_error *error)
+                  void *user, struct ls_trace_sums *sums, struct ls_error *error)
 {
     char *text = NULL;
     size_t bytes = 0;
     int status = ls_file_read(path, TRACE_FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
     if (!status)
-        status = ls_trace_read_text(path, text, bytes, visit, user, dropped, error);
+        status = ls_trace_read_text(path, text, bytes, visit, user, sums, error);
     free(text);
     return status;
 }

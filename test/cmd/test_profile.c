@@ -225,7 +225,8 @@ static void trace_make(int rank)
                     spans[i].name, spans[i].category, rank, 2000 * step + spans[i].begin,
                     spans[i].us, spans[i].group, step);
     fprintf(file,
-            "{\"name\":\"events\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"kept\":96,\"dropped\":0}}]\n",
+            "{\"name\":\"events\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"kept\":96,\"dropped\":0,"
+            "\"realtime_ns\":4000000000000000000}}]\n",
             rank);
     fclose(file);
 }
@@ -243,7 +244,8 @@ CASE(test_traces_are_read)
     expect("$L train $C train.out=traced train.steps=14 parallel.dp_shard=2 parallel.tp=2 "
            "parallel.zero=1 batch.micro=1 log.trace=true train.save_every=5",
            0, "hash");
-    expect("$L profile traced", 0, "by the spans of the traces of all ranks");
+    expect("touch -d '1 hour ago' traced/trace/*; $L profile traced", 0,
+           "by the spans of the traces of all ranks");
     expect("$L profile traced", 0, "steps 3 to 14; 2 others left out");
     expect("$L profile traced", 0, "computes longest");
     expect("$L profile traced", 0, " each, 3 times\n");
@@ -255,17 +257,19 @@ CASE(test_traces_are_read)
         fail_msg("a run without traces speaks of them:\n%s", output);
     for (int i = 0; i < OF_RECORDS; i++)
         share_of(rows[i].name);
+    expect("cp -r traced again", 0, "");
     for (int rank = 0; rank < 4; rank++)
         trace_make(rank);
     expect("$L profile traced", 0, "steps 3 to 14; 2 others left out");
     for (int i = 0; i < ROWS; i++)
         if (fabs(share_of(rows[i].name) - rows[i].percent) > 0.051)
             fail_msg("%s\n%s", rows[i].name, output);
-    /* A start that does the last steps again, without traces: those of before are not its. */
-    expect("touch -d '1 hour ago' traced/trace/*; $L train traced/config.yaml log.trace=false "
-           "train.resume=traced/checkpoints/step-00000010",
+    /* A start that does the last steps again, without traces: those of before are not its, also if
+     * the files are copies. */
+    expect("$L train traced/config.yaml train.out=again log.trace=false "
+           "train.resume=again/checkpoints/step-00000010",
            0, "hash");
-    expect("$L profile traced", 0, "steps 3 to 14; ");
+    expect("touch again/trace/*; $L profile again", 0, "steps 3 to 14; ");
     if (strstr(output, "spans"))
         fail_msg("older traces are read:\n%s", output);
 }

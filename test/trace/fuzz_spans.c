@@ -16,10 +16,11 @@ static void shown(void *user, const struct ls_trace_span *span)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct ls_error error = {0};
-    int64_t count = 0, dropped;
+    struct ls_trace_sums sums;
+    int64_t count = 0;
     int status =
-        ls_trace_read_text("x.json", (const char *)data, bytes, shown, &count, &dropped, &error);
-    LS_ASSERT(dropped >= 0);
+        ls_trace_read_text("x.json", (const char *)data, bytes, shown, &count, &sums, &error);
+    LS_ASSERT(sums.dropped >= 0);
     LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
     return 0;
 }

@@ -224,14 +224,16 @@ CASE_WITH(test_a_trace_only_grows, scratch_setup, scratch_teardown)
         earlier = now;
         before = bytes;
     }
-    int64_t next = 0, dropped;
-    assert_int_equal(ls_trace_read(path, count_span, &next, &dropped, &error), LS_OK);
+    struct ls_trace_sums sums;
+    int64_t next = 0;
+    assert_int_equal(ls_trace_read(path, count_span, &next, &sums, &error), LS_OK);
     assert_int_equal(next, ROUNDS * RING); /* though the list is not closed yet */
     assert_int_equal(ls_trace_file_close(file, &error), LS_OK);
     next = 0;
-    assert_int_equal(ls_trace_read(path, count_span, &next, &dropped, &error), LS_OK);
+    assert_int_equal(ls_trace_read(path, count_span, &next, &sums, &error), LS_OK);
     assert_int_equal(next, ROUNDS * RING);
-    assert_int_equal(dropped, 0);
+    assert_int_equal(sums.dropped, 0);
+    assert_true(sums.written_s > 1e9 && sums.written_s < 1e10); /* seconds since 1970 */
     json_decref(load(path));
     free(earlier);
     ls_trace_free(trace);
@@ -313,7 +315,8 @@ CASE_WITH(test_a_cut_trace_is_read, scratch_setup, scratch_teardown)
     struct ls_error error = {0};
     struct ls_trace *trace;
     size_t bytes;
-    int64_t last = 0, dropped;
+    struct ls_trace_sums sums;
+    int64_t last = 0;
     assert_int_equal(ls_trace_new(&trace, 0, "main", 16, &error), LS_OK);
     put_spans(trace, 10);
     write_whole(path, &trace, 1);
@@ -321,7 +324,7 @@ CASE_WITH(test_a_cut_trace_is_read, scratch_setup, scratch_teardown)
     char *text = scratch_read(path, &bytes);
     for (size_t cut = 1; cut <= bytes; cut++) {
         int64_t next = 0;
-        if (ls_trace_read_text("cut.json", text, cut, count_span, &next, &dropped, &error))
+        if (ls_trace_read_text("cut.json", text, cut, count_span, &next, &sums, &error))
             fail_msg("cut after %zu of %zu bytes: %s", cut, bytes, error.text);
         assert_true(next >= last && next <= last + 1);
         last = next;
