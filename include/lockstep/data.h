@@ -125,9 +125,14 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
 
 /* LS_EDATA, with both names, if two of the stores were made by different tokenizers, or one by
  * another than `tokenizer` (NULL: none is given). stores is a comma-separated list; those that no
- * tokenizer is recorded for are left out. Two are the same if their digests are. */
+ * tokenizer is recorded for are left out. Two are the same if their digests are, or if each id that
+ * both have is the same token to them, added ones aside: one that was saved twice. */
 int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
                               struct ls_error *error);
+/* The same for a tokenizer that is given, with its name in the error ("data.tokenizer"): one that
+ * is gone, or has changed since, is not told by its digest alone. */
+int ls_tokenizer_stores_fit(const struct ls_tokenizer *tokenizer, const char *from,
+                            const char *stores, struct ls_error *error);
 
 int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out,
                    struct ls_error *error);

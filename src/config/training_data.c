@@ -28,17 +28,26 @@ int ls_config_source_count(const struct ls_config *config)
     return sources;
 }
 
-static int stores_check(const struct ls_config_source *entries, int count, const char *valid,
-                        struct ls_error *error)
+/* The stores of entries and of data.valid, with commas between them; to be freed. */
+static char *stores_list(const struct ls_config_source *entries, int count, const char *valid,
+                         struct ls_error *error)
 {
     size_t bytes = (size_t)(count + 1) * (LS_CONFIG_TEXT_BYTES + 1);
     char *all = calloc(1, bytes);
     if (!all)
-        return ls_no_memory(error, "for the names of stores");
-    for (int i = 0; i < count; i++)
+        ls_no_memory(error, "for the names of stores");
+    for (int i = 0; i < count && all; i++)
         ls_string_add(all, bytes, ",", "%s", entries[i].source);
-    ls_string_add(all, bytes, valid[0] ? "," : "", "%s", valid);
-    int status = ls_tokenizer_stores_check(NULL, all, error);
+    if (all && valid[0])
+        ls_string_add(all, bytes, ",", "%s", valid);
+    return all;
+}
+
+static int stores_check(const struct ls_config_source *entries, int count, const char *valid,
+                        struct ls_error *error)
+{
+    char *all = stores_list(entries, count, valid, error);
+    int status = all ? ls_tokenizer_stores_check(NULL, all, error) : LS_ENOMEM;
     free(all);
     return status;
 }
@@ -50,6 +59,27 @@ static int tokenizers_check(const struct ls_config *config, const struct ls_conf
     int status = stores_check(entries, count, config->data.valid, error);
     if (status && stores_check(entries, count, "", NULL) == LS_OK)
         *key = "data.valid";
+    return status;
+}
+
+int ls_config_tokenizer_fits(const struct ls_config *config, const struct ls_tokenizer *tokenizer,
+                             const char *key, const char *remedy, struct ls_error *error)
+{
+    struct ls_config_source *entries = NULL;
+    struct ls_error why = {0};
+    int count = 0, status = ls_config_sources(config, &entries, &count, error);
+    char *trained = status ? NULL : stores_list(entries, count, "", error);
+    const char *const stores[] = {trained, config->data.valid};
+    const char *const keys[] = {ls_config_data_key(config), "data.valid"};
+    if (!status && !trained)
+        status = LS_ENOMEM;
+    /* Where nothing can be read, the store's reader says so. */
+    for (int i = 0; i < 2 && !status && tokenizer; i++)
+        if (stores[i][0] && ls_tokenizer_stores_fit(tokenizer, key, stores[i], &why) == LS_EDATA)
+            status = ls_config_reject(config, LS_ECONFIG, key, error, "%s: %s. %s", keys[i],
+                                      why.text, remedy);
+    free(trained);
+    free(entries);
     return status;
 }
 

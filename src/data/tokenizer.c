@@ -580,7 +580,60 @@ static void digest_find(const char *spec, char digest[33])
 struct wanted {
     char spec[SPEC_BYTES_MAX], digest[33];
     const char *from;
+    bool surely; /* another one is what is there to be compared */
 };
+
+/* A token that is not added; empty: none. */
+static struct data_string plain_token(const struct ls_tokenizer *t, int32_t id, unsigned char *byte)
+{
+    *byte = (unsigned char)id;
+    if (t->is_byte)
+        return (struct data_string){byte, id < DATA_BYTE_EOD};
+    bool none = id >= t->bpe.vocabulary || data_added_of_id(&t->added, id);
+    return none ? (struct data_string){NULL, 0} : data_string(&t->bpe.tokens, id);
+}
+
+/* Whether the ids that both have mean the same, as of one tokenizer that was saved twice or was
+ * given more added tokens. */
+static bool ids_agree(const struct ls_tokenizer *a, const struct ls_tokenizer *b)
+{
+    const int64_t both = ls_min(a->vocabulary, b->vocabulary);
+    bool same = true;
+    for (int32_t id = 0; id < both && same; id++) {
+        unsigned char bytes[2];
+        struct data_string mine = plain_token(a, id, &bytes[0]);
+        struct data_string other = plain_token(b, id, &bytes[1]);
+        same = mine.count == 0 || other.count == 0 ||
+               (mine.count == other.count && !memcmp(mine.bytes, other.bytes, mine.count));
+    }
+    return same;
+}
+
+/* NULL: it is gone, or has changed since. */
+static struct ls_tokenizer *unchanged(const char *spec, const char *digest)
+{
+    struct ls_tokenizer *tokenizer;
+    char now[33] = "";
+    if (!ls_tokenizer_new(spec, &tokenizer, NULL))
+        ls_tokenizer_digest(tokenizer, now);
+    if (!strcmp(now, digest))
+        return tokenizer;
+    ls_tokenizer_free(tokenizer);
+    return NULL;
+}
+
+/* Of two digests. */
+static bool differs(const struct wanted *wanted, const char *spec, const char *digest)
+{
+    struct ls_tokenizer *mine = unchanged(wanted->spec, wanted->digest);
+    struct ls_tokenizer *other = unchanged(spec, digest);
+    bool result = !wanted->surely || !strcmp(spec, "byte") || !strcmp(wanted->spec, "byte");
+    if (mine && other)
+        result = !ids_agree(mine, other);
+    ls_tokenizer_free(mine);
+    ls_tokenizer_free(other);
+    return result;
+}
 
 static int store_check(struct wanted *wanted, const char *store, struct ls_error *error)
 {
@@ -600,7 +653,8 @@ static int store_check(struct wanted *wanted, const char *store, struct ls_error
         *wanted = (struct wanted){.from = store};
         snprintf(wanted->spec, sizeof wanted->spec, "%s", recorded.spec);
         strcpy(wanted->digest, digest);
-    } else if (*digest && *wanted->digest && strcmp(digest, wanted->digest) != 0) {
+    } else if (*digest && *wanted->digest && strcmp(digest, wanted->digest) != 0 &&
+               differs(wanted, recorded.spec, digest)) {
         status = ls_error_set(error, LS_EDATA,
                               "%s: its tokenizer is %.200s, and that of %s is %.200s%s: expected "
                               "one tokenizer for all data of a model",
@@ -611,19 +665,31 @@ static int store_check(struct wanted *wanted, const char *store, struct ls_error
     return status;
 }
 
-int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
-                              struct ls_error *error)
+static int stores_check(struct wanted *wanted, const struct ls_tokenizer *tokenizer,
+                        const char *stores, struct ls_error *error)
 {
-    struct wanted wanted = {.from = NULL};
     struct store_names names;
     int status = store_names_find(stores, NULL, &names, error);
     if (tokenizer) {
-        wanted.from = "the model";
-        snprintf(wanted.spec, sizeof wanted.spec, "%s", ls_tokenizer_spec(tokenizer));
-        ls_tokenizer_digest(tokenizer, wanted.digest);
+        snprintf(wanted->spec, sizeof wanted->spec, "%s", ls_tokenizer_spec(tokenizer));
+        ls_tokenizer_digest(tokenizer, wanted->digest);
     }
     for (int i = 0; i < names.count && !status; i++)
-        status = store_check(&wanted, names.list[i], error);
+        status = store_check(wanted, names.list[i], error);
     store_names_release(&names);
     return status;
+}
+
+int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
+                              struct ls_error *error)
+{
+    struct wanted wanted = {.from = tokenizer ? "the model" : NULL};
+    return stores_check(&wanted, tokenizer, stores, error);
+}
+
+int ls_tokenizer_stores_fit(const struct ls_tokenizer *tokenizer, const char *from,
+                            const char *stores, struct ls_error *error)
+{
+    struct wanted wanted = {.from = from, .surely = true};
+    return stores_check(&wanted, tokenizer, stores, error);
 }

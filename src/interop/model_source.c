@@ -332,7 +332,7 @@ static void lora_recall(struct ls_config *config, const struct ls_config *kept)
 }
 
 /* A run without data, which would have a tokenizer, gets the model's, if that is known here and the
- * model has its tokens. */
+ * model has its tokens; data are of the same one. */
 static int tokenizer_take(const struct ls_model_source *source, struct ls_config *config,
                           struct ls_error *error)
 {
@@ -340,9 +340,14 @@ static int tokenizer_take(const struct ls_model_source *source, struct ls_config
     const int64_t vocabulary = config->model_keys.vocab;
     struct ls_tokenizer *tokenizer = NULL;
     int status = LS_OK;
-    if (spec && !config->data.tokenizer[0] && !ls_config_has_data(config) &&
-        !ls_tokenizer_new(spec, &tokenizer, NULL) &&
-        ls_tokenizer_vocabulary_of(tokenizer, vocabulary) <= vocabulary)
+    if (!spec || config->data.tokenizer[0] || ls_tokenizer_new(spec, &tokenizer, NULL))
+        return LS_OK;
+    if (ls_config_has_data(config))
+        status = ls_config_tokenizer_fits(config, tokenizer, "model.from",
+                                          "Prepare the data with the model's tokenizer, or set "
+                                          "data.tokenizer to theirs to train with it all the same",
+                                          error);
+    else if (ls_tokenizer_vocabulary_of(tokenizer, vocabulary) <= vocabulary)
         status = interop_path_set(config, "data.tokenizer", spec, "", error);
     ls_tokenizer_free(tokenizer);
     return status;

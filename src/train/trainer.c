@@ -43,9 +43,12 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
         status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)
         return status;
+    if (config->data.tokenizer[0])
+        status = ls_config_tokenizer_fits(config, tokenizer, "data.tokenizer",
+                                          "Leave the key out, or prepare the data with it", error);
     int64_t vocabulary = ls_tokenizer_vocabulary_of(tokenizer, config->model_keys.vocab);
     ls_tokenizer_free(tokenizer);
-    return ls_config_resolve(config, vocabulary, error);
+    return status ? status : ls_config_resolve(config, vocabulary, error);
 }
 
 int ls_train_spread(struct ls_config *config, const struct ls_comm *world, bool *spread,

@@ -490,6 +490,44 @@ CASE_WITH(test_stores_of_two_tokenizers, setup, support_teardown)
     assert_text_contains(error.text, "copy.json, changed since: expected one tokenizer");
 }
 
+/* One that was saved again, other in its bytes, is the same. */
+CASE_WITH(test_a_tokenizer_saved_again, setup, support_teardown)
+{
+    const char *inputs[] = {input("a.txt", "short")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    struct ls_tokenizer *again, *other;
+    char copy[300], kept[300];
+    struct ls_text file = support_read("test/data/golden/families/llama3.json");
+    snprintf(copy, sizeof copy, "%s", support_path("in/copy.json"));
+    snprintf(kept, sizeof kept, "%s", support_path("in/kept.json"));
+    scratch_write(kept, file.bytes, file.count);
+    size_t end = file.count;
+    while (file.bytes[--end] != '}')
+        ;
+    file.bytes[end] = ' ';
+    file.bytes[file.count - 1] = '}';
+    scratch_write(copy, file.bytes, file.count);
+    ls_text_release(&file);
+    config.tokenizer = kept;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    char *store = strdup(support_path("out/c_train"));
+    assert_ok(ls_tokenizer_new(copy, &again, &error), error);
+    assert_ok(ls_tokenizer_new("test/data/golden/families/qwen.json", &other, &error), error);
+    assert_ok(ls_tokenizer_stores_check(again, store, &error), error);
+    assert_ok(ls_tokenizer_stores_fit(again, "data.tokenizer", store, &error), error);
+    assert_int_equal(ls_tokenizer_stores_fit(other, "data.tokenizer", store, &error), LS_EDATA);
+    assert_text_contains(error.text, "and that of data.tokenizer is ");
+    /* What cannot be compared is told by its digest, where that is enough. */
+    assert_int_equal(remove(kept), 0);
+    assert_ok(ls_tokenizer_stores_fit(again, "data.tokenizer", store, &error), error);
+    assert_int_equal(ls_tokenizer_stores_check(again, store, &error), LS_EDATA);
+    ls_tokenizer_free(again);
+    ls_tokenizer_free(other);
+    free(store);
+}
+
 /* ---- what is wrong is said, and nothing is left --------------------------------------------- */
 
 static void refuse_input(const char *path, int code, const char *says)

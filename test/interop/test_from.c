@@ -5,6 +5,7 @@
 #include "folders.h"
 #include "trained.h"
 
+#include <lockstep/data.h>
 #include <lockstep/train.h>
 
 #include <math.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 enum { ROOM = 8192 };
+#define LLAMA3 "test/data/golden/families/llama3.json"
 
 static void check_family(const char *directory, const char *golden, int shards)
 {
@@ -154,6 +156,32 @@ CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
     snprintf(words, sizeof words, "model.from=%s train.steps=2 train.resume=auto train.out=%s/run",
              other, (const char *)*state);
     train_refused(*state, words, "began from");
+}
+
+/* A store that another tokenizer made than the one of data.tokenizer, or of the model. */
+CASE_WITH(test_stores_of_another_tokenizer, tokens_setup, scratch_teardown)
+{
+    char text[512], store[512], words[ROOM];
+    const char *folder = folder_make(*state, "m", &(struct folder_of){.golden = "gpt2_tiny"});
+    const char *const inputs[] = {text};
+    struct ls_prepare_config prepare = {
+        .inputs = inputs, .inputs_count = 1, .tokenizer = "byte", .output = store, .workers = 1};
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    snprintf(text, sizeof text, "%s/a.txt", (const char *)*state);
+    snprintf(store, sizeof store, "%s/a", (const char *)*state);
+    scratch_write(text, "abcdefgh", 8);
+    assert_ok(ls_data_prepare(&prepare, &report, &error), error);
+    snprintf(words, sizeof words, "data.train=%s_train data.tokenizer=" LLAMA3, store);
+    train_refused(*state, words, "command line: data.tokenizer = \"");
+    train_refused(*state, words, "a_train: its tokenizer is byte, and that of data.tokenizer is ");
+    snprintf(words, sizeof words, "data.valid=%s_train data.tokenizer=" LLAMA3, store);
+    train_refused(*state, words, ": data.valid: ");
+    snprintf(words, sizeof words, "cp " LLAMA3 " %s/tokenizer.json", folder);
+    assert_int_equal(system(words), 0);
+    snprintf(words, sizeof words, "data.train=%s_train model.from=%s", store, folder);
+    train_refused(*state, words, "command line: model.from = \"");
+    train_refused(*state, words, "a_train: its tokenizer is byte, and that of model.from is ");
 }
 
 /* ---- weights beyond fp16 --------------------------------------------------------------------- */

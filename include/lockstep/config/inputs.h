@@ -65,6 +65,10 @@ int ls_config_source_count(const struct ls_config *config);
  * where the data has none. */
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
                         struct ls_error *error);
+/* LS_ECONFIG about a key that names `tokenizer` (NULL: nothing is said) if a store that is trained
+ * on, or data.valid, was surely made by another one. remedy: what to do, the last sentence. */
+int ls_config_tokenizer_fits(const struct ls_config *config, const struct ls_tokenizer *tokenizer,
+                             const char *key, const char *remedy, struct ls_error *error);
 
 /* Relative paths of one file or folder (train.out, checkpoint.also, ...; not of data, which is
  * opened at the start) become absolute, so that a run goes on if the working directory changes.
