@@ -195,11 +195,12 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
 {
     struct ls_token_store *store = NULL;
     struct ls_tokenizer *tokenizer = NULL;
+    struct ls_error why = {0};
     int status = ls_token_store_open(spec, &store, error);
     if (!status && decode)
         status = ls_tokenizer_new(decode, &tokenizer, error);
     else if (!status)
-        ls_tokenizer_new_for_store(spec, &tokenizer, NULL);
+        ls_tokenizer_new_for_store(spec, &tokenizer, &why);
     for (int i = 0; !status && i < ls_token_store_files(store); i++) {
         struct ls_token_file file = ls_token_store_file(store, i);
         cmd_print("%s\n", file.path);
@@ -223,6 +224,8 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
         if (tokenizer)
             cmd_print("  tokenizer   %s, %" PRId64 " ids\n", ls_tokenizer_name(tokenizer),
                       ls_tokenizer_vocabulary(tokenizer));
+        else if (why.code)
+            cmd_print("  tokenizer   not read: %s\n", why.text);
         status = print_first(store, tokens, tokenizer, error);
     }
     ls_tokenizer_free(tokenizer);

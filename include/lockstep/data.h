@@ -118,8 +118,8 @@ int32_t ls_tokenizer_id(const struct ls_tokenizer *tokenizer, const char *token)
 /* True for ids of special tokens, such as bos. */
 bool ls_tokenizer_is_special(const struct ls_tokenizer *tokenizer, int32_t id);
 /* The tokenizer that made the store: ls_data_prepare leaves its spec in PREFIX.tokenizer, and its
- * digest in the next line. store is PREFIX, PREFIX_train or PREFIX_valid (with or without .bin or
- * .idx). */
+ * digest in the next line. *out NULL and LS_OK: none is recorded. store is PREFIX, PREFIX_train or
+ * PREFIX_valid (with or without .bin or .idx). */
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
                                struct ls_error *error);
 

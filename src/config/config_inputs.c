@@ -53,20 +53,15 @@ int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **ou
     if (status || count == 0)
         return status;
     /* Foreign stores come without one: then another source tells, or nothing is decoded. */
-    struct ls_error absent = {0};
-    const char *key = ls_config_data_key(config);
-    status = LS_EIO;
-    for (int i = 0; i < count && status == LS_EIO; i++)
-        status = ls_tokenizer_new_for_store(entries[i].source, out, &absent);
-    if (status == LS_EIO) {
+    for (int i = 0; i < count && !status && !*out; i++)
+        status = ls_tokenizer_new_for_store(entries[i].source, out, error);
+    if (!status && !*out) {
         struct ls_token_store *store;
         status = ls_token_store_open(entries[0].source, &store, error);
         ls_token_store_close(store);
-    } else if (status && error) {
-        *error = absent;
     }
     free(entries);
     if (status)
-        ls_config_blame(config, key, error);
+        ls_config_blame(config, ls_config_data_key(config), error);
     return status;
 }

@@ -553,12 +553,13 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, str
     int status = store_names_find(store, NULL, &names, error);
     if (!status)
         status = recorded_find(names.list[0], &recorded, error);
-    if (!status && !recorded.spec)
-        status = ls_error_set(error, LS_EIO, "there is no %.300s.tokenizer", names.list[0]);
-    if (!status)
+    if (!status && recorded.spec) {
         status = ls_tokenizer_new(recorded.spec, out, error);
-    if (status)
-        ls_error_prefix(error, "tokenizer of %s", store);
+        if (status) {
+            ls_error_prefix(error, "tokenizer of %s", store);
+            ls_error_suffix(error, ". If it was moved, name it: data.tokenizer, or --tokenizer");
+        }
+    }
     free(recorded.spec);
     store_names_release(&names);
     return status;
@@ -638,17 +639,13 @@ static bool differs(const struct wanted *wanted, const char *spec, const char *d
 static int store_check(struct wanted *wanted, const char *store, struct ls_error *error)
 {
     struct recorded recorded;
-    struct ls_error why = {0};
     char digest[33];
-    int failed = recorded_find(store, &recorded, &why);
-    if (failed && ls_url_is(store))
-        return ls_error_copy(error, failed, &why); /* the server did not say */
-    if (failed || !recorded.spec)
-        return LS_OK; /* a foreign store */
+    int status = recorded_find(store, &recorded, error);
+    if (status || !recorded.spec)
+        return status; /* or a foreign store */
     snprintf(digest, sizeof digest, "%s", recorded.digest);
     if (!*digest)
         digest_find(recorded.spec, digest);
-    int status = LS_OK;
     if (!wanted->from) {
         *wanted = (struct wanted){.from = store};
         snprintf(wanted->spec, sizeof wanted->spec, "%s", recorded.spec);

@@ -184,6 +184,30 @@ CASE_WITH(test_stores_of_another_tokenizer, tokens_setup, scratch_teardown)
     train_refused(*state, words, "a_train: its tokenizer is byte, and that of model.from is ");
 }
 
+/* A recorded tokenizer that cannot be read is not none. */
+CASE_WITH(test_a_recorded_tokenizer_is_gone, tokens_setup, scratch_teardown)
+{
+    char text[512], pair[1200], store[512], words[ROOM];
+    const char *const inputs[] = {text};
+    struct ls_prepare_config prepare = {
+        .inputs = inputs, .inputs_count = 1, .tokenizer = pair, .output = store, .workers = 1};
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    snprintf(text, sizeof text, "%s/a.txt", (const char *)*state);
+    snprintf(store, sizeof store, "%s/a", (const char *)*state);
+    scratch_write(text, "abcdefgh", 8);
+    snprintf(words, sizeof words, "cp test/data/golden/vocab.json test/data/golden/merges.txt %s",
+             (const char *)*state);
+    assert_int_equal(system(words), 0);
+    snprintf(pair, sizeof pair, "%s/vocab.json,%s/merges.txt", (const char *)*state,
+             (const char *)*state);
+    assert_ok(ls_data_prepare(&prepare, &report, &error), error);
+    assert_int_equal(remove(scratch_path(*state, "merges.txt")), 0);
+    snprintf(words, sizeof words, "data.train=%s_train model.vocab=5000", store);
+    train_refused(*state, words, "command line: data.train: tokenizer of ");
+    train_refused(*state, words, "/merges.txt: No such file or directory");
+}
+
 /* ---- weights beyond fp16 --------------------------------------------------------------------- */
 
 #define UP "model.layers.1.mlp.up_proj.weight" /* [48, 32] */
