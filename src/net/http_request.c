@@ -335,6 +335,12 @@ static int refused(const struct ls_server *server, const struct ls_http_request 
     return LS_EIO;
 }
 
+/* Credentials of a file expire, and whoever keeps it writes new ones there in time. */
+static bool expired(struct ls_server *server, const struct ls_http_request *request)
+{
+    return (request->code == 400 || request->code == 403) && net_credentials_renew(server);
+}
+
 static void pause_for(const struct ls_net_options *options, double seconds)
 {
     enum { LOOK_NS = 50000000 };
@@ -365,7 +371,8 @@ int ls_http_send(struct ls_server *server, struct ls_http_request *request, stru
                      : result       ? passes(result)
                                     : request->code >= 500 || request->code == 429 ||
                                     request->code == 408 || says_error(request) ||
-                                    strstr(request->text, "<Code>RequestTimeout</Code>");
+                                    strstr(request->text, "<Code>RequestTimeout</Code>") ||
+                                    expired(server, request);
         if (!again || tries >= server->options.tries)
             return refused(server, request, result, why, tries, error);
         pause_for(&server->options, fmin(pause_s, PAUSE_S_MAX));

@@ -19,6 +19,9 @@ struct ls_server {
     struct ls_net_options options;
 };
 
+/* Takes the credentials that are there now; false: the server has the same ones. */
+bool net_credentials_renew(struct ls_server *server);
+
 /* A page of a bucket's list, from which its objects are taken one by one. The functions return
  * NULL, or what is wrong with it. */
 struct net_page {

@@ -160,6 +160,19 @@ static int net_credentials(struct ls_credentials *out, struct ls_error *error)
     return LS_OK;
 }
 
+bool net_credentials_renew(struct ls_server *server)
+{
+    struct ls_credentials now;
+    bool other =
+        server->is_signed && !net_credentials(&now, NULL) &&
+        (strcmp(now.key, server->who.key) != 0 || strcmp(now.secret, server->who.secret) != 0 ||
+         strcmp(now.token, server->who.token) != 0);
+    if (other)
+        server->who = now;
+    explicit_bzero(&now, sizeof now);
+    return other;
+}
+
 static bool only(const char *text, size_t length, const char *characters)
 {
     return strspn(text, characters) >= length;

@@ -377,6 +377,38 @@ CASE_WITH(test_credentials_of_a_file, setup, teardown)
     assert_int_equal(s3_server_faults(server), 0);
 }
 
+/* A session that expired goes on with what the file has by then. */
+CASE_WITH(test_credentials_that_are_renewed, setup, teardown)
+{
+    static const char file[] = "[default]\naws_access_key_id=AKIDEXAMPLE\n"
+                               "aws_secret_access_key=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY\n"
+                               "aws_session_token=fresh\n";
+    const size_t without_token = sizeof file - sizeof "aws_session_token=fresh\n";
+    const char *path = scratch_path(*state, "credentials");
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    unsetenv("AWS_SESSION_TOKEN");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1);
+    scratch_write(path, file, without_token);
+    struct ls_error error = {0};
+    struct ls_server *at;
+    struct ls_http_request request = {.method = "GET", .limit = BYTES};
+    assert_ok(ls_server_open(&at, where(true), &quick, &error), error);
+    request.key = ls_server_key(at);
+    s3_server_fail(server, S3_REFUSE, 1, false);
+    assert_int_equal(ls_http_send(at, &request, &error), LS_EIO); /* the file has the same ones */
+    scratch_write(path, file, sizeof file - 1);
+    s3_server_fail(server, S3_REFUSE, 1, false);
+    assert_ok(ls_http_send(at, &request, &error), error);
+    assert_int_equal(s3_server_requests(server), 2);
+    assert_int_equal(request.bytes, BYTES);
+    ls_http_request_release(&request);
+    ls_server_close(at);
+    unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+    s3_server_fail(server, S3_SOUND, 0, false);
+    assert_int_equal(s3_server_faults(server), 0);
+}
+
 /* S3 says where a bucket is in a header, and gives no other reason for a HEAD. */
 CASE_WITH(test_a_head_that_is_refused, setup, teardown)
 {
