@@ -150,7 +150,7 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
                             "tokenizer \"%s\": settings without a vocabulary: expected the folder "
                             "that it is in, or its tokenizer.json",
                             spec);
-    if (ls_path_ends(spec, ".json") && !strchr(spec, ',') && named(spec, found->path[0]))
+    if (ls_path_ends(spec, ".json") && named(spec, found->path[0]))
         return LS_OK;
     if (exists(spec, "tokenizer.model", found->path[0]))
         return ls_error_set(error, LS_EDATA,

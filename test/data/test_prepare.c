@@ -529,6 +529,28 @@ CASE_WITH(test_a_tokenizer_saved_again, setup, support_teardown)
     free(store);
 }
 
+/* What is recorded for a folder with a comma in its name is its file, and no pair. */
+CASE_WITH(test_a_tokenizer_in_a_folder_with_a_comma, setup, support_teardown)
+{
+    const char *inputs[] = {input("a.txt", "short")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    struct ls_tokenizer *tokenizer;
+    char folder[300], file[320];
+    snprintf(folder, sizeof folder, "%s", support_path("in/a,b"));
+    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    struct ls_text text = support_read("test/data/golden/families/llama3.json");
+    scratch_write(file, text.bytes, text.count);
+    ls_text_release(&text);
+    config.tokenizer = folder;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    assert_ok(ls_tokenizer_new_for_store(support_path("out/c_train"), &tokenizer, &error), error);
+    assert_string_equal(ls_tokenizer_spec(tokenizer), file);
+    ls_tokenizer_free(tokenizer);
+}
+
 /* ---- what is wrong is said, and nothing is left --------------------------------------------- */
 
 static void refuse_input(const char *path, int code, const char *says)
