@@ -90,8 +90,14 @@ static bool is_s3(const char *url)
 static bool bucket_names_is(const char *url)
 {
     size_t length = strlen(url);
-    /* The question mark of a web server begins a query, which ls_url_check refuses. */
-    return url[length - 1] == '/' || strpbrk(url, is_s3(url) ? wild : "*[");
+    if (url[length - 1] == '/')
+        return true;
+    if (is_s3(url))
+        return strpbrk(url, wild);
+    /* The question mark of a web server begins a query, which ls_url_check refuses, and brackets
+     * are around the address of a host. */
+    const char *host = strstr(url, "://") + 3;
+    return strpbrk(host + strcspn(host, "/"), "*[");
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------- */

@@ -1039,6 +1039,8 @@ CASE_WITH(test_names_that_are_none, setup, teardown)
                  {"u16:gs://bucket/x", LS_ECONFIG, "gs:// is not supported"},
                  {"u16://none", LS_EIO, "//none"},
                  {"http://127.0.0.1:1", LS_ECONFIG, "needs a path"},
+                 {"http://[::1]:9", LS_ECONFIG, "needs a path"}, /* no pattern */
+                 {"http://[::1]:9/c[0]", LS_ECONFIG, "a web server does not list"},
                  {"s3://bucket/data//c_train", LS_ECONFIG, "single slashes"},
                  {"s3://bucket/data/none", LS_EIO, "neither s3://bucket/data/none.bin with its "},
                  {"s3://bucket/data/c_valid.idx", LS_EIO, "c_valid.idx"}};
