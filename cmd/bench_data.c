@@ -44,7 +44,7 @@ static int start(const struct bench *b, struct ls_error *error)
     struct ls_training_data data;
     struct ls_loader *loader = NULL;
     const int32_t *inputs, *targets;
-    int status = ls_training_data_open(&b->config, &data, error);
+    int status = ls_training_data_open(&b->config, NULL, &data, error);
     if (!status)
         status = loader_new(b, &data, &loader, error);
     if (!status)
@@ -96,7 +96,7 @@ static int way_run(void *user, int way, double *seconds, struct ls_error *error)
 
 static int bench_open(struct bench *b, struct ls_error *error)
 {
-    int status = ls_training_data_open(&b->config, &b->data, error);
+    int status = ls_training_data_open(&b->config, NULL, &b->data, error);
     if (status)
         return status;
     const struct ls_token_file file = ls_token_store_file(b->data.stores[0], 0);

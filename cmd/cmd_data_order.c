@@ -21,7 +21,7 @@ static int order_print(const struct ls_config *config, int64_t from, int64_t ste
                        struct ls_error *error)
 {
     struct ls_training_data data;
-    int status = ls_training_data_open(config, &data, error);
+    int status = ls_training_data_open(config, NULL, &data, error);
     if (status)
         return status;
     puts("step number source epoch sample");

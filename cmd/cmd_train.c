@@ -286,7 +286,7 @@ static void samples_print(const struct ls_config *config, const struct ls_error 
         puts("# data.train is not set: its samples are not counted");
         return;
     }
-    if (missing->code || ls_training_data_open(config, &data, &error)) {
+    if (missing->code || ls_training_data_open(config, NULL, &data, &error)) {
         printf("# %s cannot be read, its samples are not counted: %s\n", ls_config_data_key(config),
                error.text);
         return;

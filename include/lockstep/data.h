@@ -129,8 +129,9 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
  * both have is the same token to them, added ones aside: one that was saved twice. */
 int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
                               struct ls_error *error);
-/* The same for a tokenizer that is given, with its name in the error ("data.tokenizer"): one that
- * is gone, or has changed since, is not told by its digest alone. */
+/* The same of the stores among each other, and LS_ECONFIG if one was surely made by another than a
+ * run's tokenizer, by its name in the error ("data.tokenizer"): where the recorded one is gone, or
+ * has changed since, another digest is not enough. tokenizer may be NULL. */
 int ls_tokenizer_stores_fit(const struct ls_tokenizer *tokenizer, const char *from,
                             const char *stores, struct ls_error *error);
 

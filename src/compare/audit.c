@@ -208,7 +208,7 @@ static int data_check(const struct ls_audit *audit, struct ls_error *error)
     const char *key = ls_config_data_key(config);
     struct ls_training_data data;
     char remedy[64];
-    int status = ls_training_data_open(config, &data, error);
+    int status = ls_training_data_open(config, NULL, &data, error);
     if (status) {
         ls_error_suffix(error, "; if the run's data lie elsewhere now, give %s=PATH", key);
         return status;

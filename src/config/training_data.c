@@ -28,57 +28,54 @@ int ls_config_source_count(const struct ls_config *config)
     return sources;
 }
 
-/* The stores of entries and of data.valid, with commas between them; to be freed. */
-static char *stores_list(const struct ls_config_source *entries, int count, const char *valid,
-                         struct ls_error *error)
+/* What has the tokenizer that all stores are compared with. */
+struct run_tokenizer {
+    const struct ls_tokenizer *tokenizer; /* NULL: they are with each other alone */
+    const char *from, *remedy;            /* its key, and what to do */
+};
+
+static int stores_check(const struct run_tokenizer *run, const struct ls_config_source *entries,
+                        int count, const char *valid, struct ls_error *error)
 {
     size_t bytes = (size_t)(count + 1) * (LS_CONFIG_TEXT_BYTES + 1);
     char *all = calloc(1, bytes);
     if (!all)
-        ls_no_memory(error, "for the names of stores");
-    for (int i = 0; i < count && all; i++)
+        return ls_no_memory(error, "for the names of stores");
+    for (int i = 0; i < count; i++)
         ls_string_add(all, bytes, ",", "%s", entries[i].source);
-    if (all && valid[0])
-        ls_string_add(all, bytes, ",", "%s", valid);
-    return all;
-}
-
-static int stores_check(const struct ls_config_source *entries, int count, const char *valid,
-                        struct ls_error *error)
-{
-    char *all = stores_list(entries, count, valid, error);
-    int status = all ? ls_tokenizer_stores_check(NULL, all, error) : LS_ENOMEM;
+    ls_string_add(all, bytes, valid[0] ? "," : "", "%s", valid);
+    int status = ls_tokenizer_stores_fit(run->tokenizer, run->from, all, error);
     free(all);
     return status;
 }
 
 /* The tokenizers of all stores are one; *key is the one to blame. */
-static int tokenizers_check(const struct ls_config *config, const struct ls_config_source *entries,
-                            int count, const char **key, struct ls_error *error)
+static int tokenizers_check(const struct ls_config *config, const struct run_tokenizer *run,
+                            const struct ls_config_source *entries, int count, const char **key,
+                            struct ls_error *error)
 {
-    int status = stores_check(entries, count, config->data.valid, error);
-    if (status && stores_check(entries, count, "", NULL) == LS_OK)
+    int status = stores_check(run, entries, count, config->data.valid, error);
+    if (status && stores_check(run, entries, count, "", NULL) == LS_OK)
         *key = "data.valid";
+    if (status == LS_ECONFIG)
+        ls_error_suffix(error, ". %s", run->remedy);
     return status;
 }
 
-int ls_config_tokenizer_fits(const struct ls_config *config, const struct ls_tokenizer *tokenizer,
-                             const char *key, const char *remedy, struct ls_error *error)
+int ls_config_model_tokenizer_check(const struct ls_config *config,
+                                    const struct ls_tokenizer *tokenizer, struct ls_error *error)
 {
+    const struct run_tokenizer run = {tokenizer, "model.from",
+                                      "Prepare the data with the model's tokenizer, or set "
+                                      "data.tokenizer to theirs to train with it all the same"};
     struct ls_config_source *entries = NULL;
     struct ls_error why = {0};
+    const char *key = ls_config_data_key(config);
     int count = 0, status = ls_config_sources(config, &entries, &count, error);
-    char *trained = status ? NULL : stores_list(entries, count, "", error);
-    const char *const stores[] = {trained, config->data.valid};
-    const char *const keys[] = {ls_config_data_key(config), "data.valid"};
-    if (!status && !trained)
-        status = LS_ENOMEM;
-    /* Where nothing can be read, the store's reader says so. */
-    for (int i = 0; i < 2 && !status && tokenizer; i++)
-        if (stores[i][0] && ls_tokenizer_stores_fit(tokenizer, key, stores[i], &why) == LS_EDATA)
-            status = ls_config_reject(config, LS_ECONFIG, key, error, "%s: %s. %s", keys[i],
-                                      why.text, remedy);
-    free(trained);
+    if (!status && tokenizers_check(config, &run, entries, count, &key, &why) == LS_ECONFIG) {
+        status = ls_error_copy(error, LS_ECONFIG, &why);
+        ls_config_blame(config, key, error);
+    }
     free(entries);
     return status;
 }
@@ -216,9 +213,12 @@ static int end_check(const struct ls_training_data *data, const struct ls_config
                         (long long)steps);
 }
 
-int ls_training_data_open(const struct ls_config *config, struct ls_training_data *data,
-                          struct ls_error *error)
+int ls_training_data_open(const struct ls_config *config, const struct ls_tokenizer *tokenizer,
+                          struct ls_training_data *data, struct ls_error *error)
 {
+    const struct run_tokenizer run = {config->data.tokenizer[0] ? tokenizer : NULL,
+                                      "data.tokenizer",
+                                      "Leave data.tokenizer out, or prepare the data with it"};
     struct ls_config_source *entries = NULL;
     int count = 0;
     const char *key = ls_config_data_key(config);
@@ -228,7 +228,7 @@ int ls_training_data_open(const struct ls_config *config, struct ls_training_dat
         return status;
     status = ls_config_sources(config, &entries, &count, error);
     if (!status)
-        status = tokenizers_check(config, entries, count, &key, error);
+        status = tokenizers_check(config, &run, entries, count, &key, error);
     if (!status)
         status = sources_open(data, config, entries, count, error);
     if (!status)

@@ -636,7 +636,26 @@ static bool differs(const struct wanted *wanted, const char *spec, const char *d
     return result;
 }
 
-static int store_check(struct wanted *wanted, const char *store, struct ls_error *error)
+static int wanted_check(struct wanted *wanted, const char *store, const char *spec,
+                        const char *digest, struct ls_error *error)
+{
+    if (!wanted->from) {
+        *wanted = (struct wanted){.from = store};
+        snprintf(wanted->spec, sizeof wanted->spec, "%s", spec);
+        strcpy(wanted->digest, digest);
+        return LS_OK;
+    }
+    if (!*digest || !*wanted->digest || !strcmp(digest, wanted->digest) ||
+        !differs(wanted, spec, digest))
+        return LS_OK;
+    return ls_error_set(error, wanted->surely ? LS_ECONFIG : LS_EDATA,
+                        "%s: its tokenizer is %.200s, and that of %s is %.200s%s: expected "
+                        "one tokenizer for all data of a model",
+                        store, spec, wanted->from, wanted->spec,
+                        strcmp(spec, wanted->spec) ? "" : ", changed since");
+}
+
+static int store_check(struct wanted *wanted, int count, const char *store, struct ls_error *error)
 {
     struct recorded recorded;
     char digest[33];
@@ -646,33 +665,27 @@ static int store_check(struct wanted *wanted, const char *store, struct ls_error
     snprintf(digest, sizeof digest, "%s", recorded.digest);
     if (!*digest)
         digest_find(recorded.spec, digest);
-    if (!wanted->from) {
-        *wanted = (struct wanted){.from = store};
-        snprintf(wanted->spec, sizeof wanted->spec, "%s", recorded.spec);
-        strcpy(wanted->digest, digest);
-    } else if (*digest && *wanted->digest && strcmp(digest, wanted->digest) != 0 &&
-               differs(wanted, recorded.spec, digest)) {
-        status = ls_error_set(error, LS_EDATA,
-                              "%s: its tokenizer is %.200s, and that of %s is %.200s%s: expected "
-                              "one tokenizer for all data of a model",
-                              store, recorded.spec, wanted->from, wanted->spec,
-                              strcmp(recorded.spec, wanted->spec) ? "" : ", changed since");
-    }
+    for (int i = 0; i < count && !status; i++)
+        status = wanted_check(&wanted[i], store, recorded.spec, digest, error);
     free(recorded.spec);
     return status;
 }
 
-static int stores_check(struct wanted *wanted, const struct ls_tokenizer *tokenizer,
-                        const char *stores, struct ls_error *error)
+static void wanted_set(struct wanted *wanted, const struct ls_tokenizer *tokenizer,
+                       const char *from, bool surely)
+{
+    *wanted = (struct wanted){.from = from, .surely = surely};
+    snprintf(wanted->spec, sizeof wanted->spec, "%s", ls_tokenizer_spec(tokenizer));
+    ls_tokenizer_digest(tokenizer, wanted->digest);
+}
+
+static int stores_check(struct wanted *wanted, int count, const char *stores,
+                        struct ls_error *error)
 {
     struct store_names names;
     int status = store_names_find(stores, NULL, &names, error);
-    if (tokenizer) {
-        snprintf(wanted->spec, sizeof wanted->spec, "%s", ls_tokenizer_spec(tokenizer));
-        ls_tokenizer_digest(tokenizer, wanted->digest);
-    }
     for (int i = 0; i < names.count && !status; i++)
-        status = store_check(wanted, names.list[i], error);
+        status = store_check(wanted, count, names.list[i], error);
     store_names_release(&names);
     return status;
 }
@@ -680,13 +693,17 @@ static int stores_check(struct wanted *wanted, const struct ls_tokenizer *tokeni
 int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
                               struct ls_error *error)
 {
-    struct wanted wanted = {.from = tokenizer ? "the model" : NULL};
-    return stores_check(&wanted, tokenizer, stores, error);
+    struct wanted wanted = {.from = NULL};
+    if (tokenizer)
+        wanted_set(&wanted, tokenizer, "the model", false);
+    return stores_check(&wanted, 1, stores, error);
 }
 
 int ls_tokenizer_stores_fit(const struct ls_tokenizer *tokenizer, const char *from,
                             const char *stores, struct ls_error *error)
 {
-    struct wanted wanted = {.from = from, .surely = true};
-    return stores_check(&wanted, tokenizer, stores, error);
+    struct wanted wanted[2] = {{.from = NULL}}; /* of the first store, and of the run */
+    if (tokenizer)
+        wanted_set(&wanted[1], tokenizer, from, true);
+    return stores_check(wanted, tokenizer ? 2 : 1, stores, error);
 }

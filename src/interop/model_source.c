@@ -343,10 +343,7 @@ static int tokenizer_take(const struct ls_model_source *source, struct ls_config
     if (!spec || config->data.tokenizer[0] || ls_tokenizer_new(spec, &tokenizer, NULL))
         return LS_OK;
     if (ls_config_has_data(config))
-        status = ls_config_tokenizer_fits(config, tokenizer, "model.from",
-                                          "Prepare the data with the model's tokenizer, or set "
-                                          "data.tokenizer to theirs to train with it all the same",
-                                          error);
+        status = ls_config_model_tokenizer_check(config, tokenizer, error);
     else if (ls_tokenizer_vocabulary_of(tokenizer, vocabulary) <= vocabulary)
         status = interop_path_set(config, "data.tokenizer", spec, "", error);
     ls_tokenizer_free(tokenizer);

@@ -43,12 +43,9 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
         status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)
         return status;
-    if (config->data.tokenizer[0])
-        status = ls_config_tokenizer_fits(config, tokenizer, "data.tokenizer",
-                                          "Leave the key out, or prepare the data with it", error);
     int64_t vocabulary = ls_tokenizer_vocabulary_of(tokenizer, config->model_keys.vocab);
     ls_tokenizer_free(tokenizer);
-    return status ? status : ls_config_resolve(config, vocabulary, error);
+    return ls_config_resolve(config, vocabulary, error);
 }
 
 int ls_train_spread(struct ls_config *config, const struct ls_comm *world, bool *spread,
@@ -99,11 +96,11 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
     const struct ls_config *config = &t->config;
     /* Without data each batch is given; workers take theirs of the data. */
     bool has_data = ls_config_has_data(config) || t->workers;
-    int status = has_data ? ls_training_data_open(config, &t->data, error) : LS_OK;
+    int status = ls_config_tokenizer(config, &t->tokenizer, error);
+    if (!status && has_data)
+        status = ls_training_data_open(config, t->tokenizer, &t->data, error);
     if (!status && config->data.valid[0])
         status = ls_config_valid(config, &t->valid_store, error);
-    if (!status)
-        status = ls_config_tokenizer(config, &t->tokenizer, error);
     if (status)
         return status;
     int64_t tokens = config->data.sequence, samples;

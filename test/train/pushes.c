@@ -83,7 +83,7 @@ const char *pushes_wrong(const struct workers_run *run)
     pushes_order((int)workers, (int)config->async.staleness, times, run->steps, timed);
     if (config->async.order == LS_CONFIG_BY_CLOCK)
         memcpy(timed, order, sizeof timed);
-    assert_ok(ls_training_data_open(config, &data, &error), error);
+    assert_ok(ls_training_data_open(config, NULL, &data, &error), error);
     for (int e = run->first; e < run->steps && !wrong; e++) {
         const struct workers_told *told = &run->told[e];
         struct ls_digest digest = {0, 0};

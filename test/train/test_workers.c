@@ -457,7 +457,7 @@ CASE(test_each_sample_is_taken_once)
     struct ls_error error = {0};
     int64_t first = 0;
     workers_run_well(&run);
-    assert_ok(ls_training_data_open(&run.config, &data, &error), error);
+    assert_ok(ls_training_data_open(&run.config, NULL, &data, &error), error);
     for (int i = 0; i < 6; i++) {
         const struct workers_told *told = &run.told[i];
         struct ls_digest digest = {0, 0};

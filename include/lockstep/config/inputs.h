@@ -37,10 +37,11 @@ struct ls_training_data {
     struct ls_token_store **stores;
     struct ls_blend *blend;
 };
-/* Of a resolved configuration. LS_ECONFIG if weights sum up to 0, or the data ends before the
- * last step; errors say where the key was given. */
-int ls_training_data_open(const struct ls_config *config, struct ls_training_data *data,
-                          struct ls_error *error);
+/* Of a resolved configuration. tokenizer: the one of data.tokenizer, where that is set; NULL: the
+ * stores' are not compared with it. LS_ECONFIG if they surely differ, weights sum up to 0, or the
+ * data ends before the last step; errors say where the key was given. */
+int ls_training_data_open(const struct ls_config *config, const struct ls_tokenizer *tokenizer,
+                          struct ls_training_data *data, struct ls_error *error);
 /* Also after a failure. */
 void ls_training_data_close(struct ls_training_data *data);
 /* What tells the data from others: ls_token_store_digest of one source, and a digest of those of
@@ -65,10 +66,10 @@ int ls_config_source_count(const struct ls_config *config);
  * where the data has none. */
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
                         struct ls_error *error);
-/* LS_ECONFIG about a key that names `tokenizer` (NULL: nothing is said) if a store that is trained
- * on, or data.valid, was surely made by another one. remedy: what to do, the last sentence. */
-int ls_config_tokenizer_fits(const struct ls_config *config, const struct ls_tokenizer *tokenizer,
-                             const char *key, const char *remedy, struct ls_error *error);
+/* LS_ECONFIG if a store that is trained on, or data.valid, was surely made by another tokenizer
+ * than that of the model of model.from. What cannot be read is left to who opens it. */
+int ls_config_model_tokenizer_check(const struct ls_config *config,
+                                    const struct ls_tokenizer *tokenizer, struct ls_error *error);
 
 /* Relative paths of one file or folder (train.out, checkpoint.also, ...; not of data, which is
  * opened at the start) become absolute, so that a run goes on if the working directory changes.
