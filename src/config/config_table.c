@@ -218,7 +218,7 @@ static const struct ls_config_key table[] = {
     PATH("data.cache.dir", RUN, "", data.cache_dir,
          "a directory on a local disk for blocks of data elsewhere (http://, https://, s3://), "
          "fetched once a host; empty = they are kept in memory"),
-    BYTES("data.cache.size", RUN, "64GiB", 1 << 20, data.cache_size,
+    BYTES("data.cache.size", RUN, "64GiB", 64 << 20, data.cache_size,
           "bytes of data.cache.dir; blocks that were used longest ago make room"),
     INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
         "tokens of a training sequence; 0 = model.context"),

@@ -242,7 +242,10 @@ void ls_config_expected(const struct ls_config_key *key, char *text, size_t byte
         expected_number(key, text, bytes);
         break;
     case LS_CONFIG_BYTES:
-        snprintf(text, bytes, "a size with its unit, such as 80GiB, 80GB or 512MiB");
+        *text = '\0';
+        if (key->min > 0)
+            snprintf(text, bytes, "at least %.0fMiB, ", key->min / 0x1p20);
+        ls_string_add(text, bytes, "", "a size with its unit, such as 80GiB, 80GB or 512MiB");
         break;
     case LS_CONFIG_BOOL:
         snprintf(text, bytes, "true or false");

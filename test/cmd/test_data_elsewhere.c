@@ -106,6 +106,7 @@ CASE(test_what_is_refused)
     expect(RUN "train.out=x data.train=s3://bucket/data/none", ls_exit_code(LS_EIO),
            "neither s3://bucket/data/none.bin");
     expect(RUN "train.out=x data.cache.size=10", code, "data.cache.size");
+    expect(RUN "train.out=x data.cache.size=4MiB", code, "expected at least 64MiB, a size");
     assert_false(exists("x"));
 }
 
