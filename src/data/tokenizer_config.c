@@ -149,16 +149,18 @@ static bool spaces_replaced(const struct ls_tokenizer *t)
 
 static bool steps_allow(const struct ls_tokenizer *t, bool replaced)
 {
-    bool parts = false;
+    bool parts = false, characters = t->bpe.form == DATA_CHARACTERS;
     for (int i = 0; i < t->pre_count; i++) {
         const struct data_pre_tokenizer *pre = &t->pre[i];
         const char *literal = pre->splitter ? data_splitter_literal(pre->splitter) : NULL;
         bool nothing = replaced && literal && strcmp(literal, " ") == 0; /* finds none */
         if (pre->kind == DATA_SPLIT && !pre->parts && !pre->digits && !nothing)
             return false;
+        if (pre->kind == DATA_METASPACE && !characters)
+            return false; /* merges go on over bytes of meta spaces, and over ends of lines */
         parts = parts || (pre->kind == DATA_SPLIT && pre->parts) || pre->kind == DATA_METASPACE;
     }
-    return parts || (replaced && t->bpe.form == DATA_CHARACTERS);
+    return parts || (replaced && characters);
 }
 
 bool data_tokenizer_may_cut(const struct ls_tokenizer *t)

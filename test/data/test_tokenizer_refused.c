@@ -286,6 +286,10 @@ CASE(test_where_texts_are_cut)
          "\"individual_digits\":false}," BYTE_LEVEL("true") "]}",
          "ab 12\nx y\nz", 2},
         {"gpt2", "{", "{", "ab 12\nx y\nz", 4},
+        {"gpt2", "\"pre_tokenizer\":" BYTE_LEVEL("false"),
+         "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[" STEP
+         ",{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]}",
+         "ab ab\nab", 0},
         {"llama3", "\"content\":\"<|begin_of_text|>\"," FLAGS("false", "true"),
          "\"content\":\" b\"," FLAGS("true", "false"), "a b c", 0},
     };
