@@ -68,23 +68,27 @@ static const struct data_merge *merge_find(const struct data_bpe *bpe, int32_t l
 
 /* ---- symbols --------------------------------------------------------------------------------- */
 
-/* ids[i] = the symbol of what has none; returns how many there are. */
+/* *id = the symbol of what has none; returns how many there are. *fuses: what is before it has none
+ * either, which may be another token than that symbol. */
 static int32_t put_unknown(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
-                           int32_t *ids, int32_t count)
+                           int32_t *id, bool *fuses)
 {
+    bool fused = bpe->fuse_unknown && *fuses;
     scratch->unknown++;
-    if (bpe->unknown < 0 || (bpe->fuse_unknown && count > 0 && ids[count - 1] == bpe->unknown))
+    *fuses = true;
+    if (bpe->unknown < 0 || fused)
         return 0;
-    ids[count] = bpe->unknown;
+    *id = bpe->unknown;
     return 1;
 }
 
 static int32_t put_byte(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
-                        unsigned char byte, int32_t *ids, int32_t count)
+                        unsigned char byte, int32_t *id, bool *fuses)
 {
     if (bpe->byte_id[byte] < 0)
-        return put_unknown(bpe, scratch, ids, count);
-    ids[count] = bpe->byte_id[byte];
+        return put_unknown(bpe, scratch, id, fuses);
+    *id = bpe->byte_id[byte];
+    *fuses = false;
     return 1;
 }
 
@@ -93,19 +97,23 @@ static int32_t symbols(const struct data_bpe *bpe, struct data_bpe_scratch *scra
                        const unsigned char *piece, size_t bytes, int32_t *ids)
 {
     int32_t count = 0;
+    bool fuses = false;
     if (bpe->form != DATA_CHARACTERS) {
         for (size_t i = 0; i < bytes; i++)
-            count += put_byte(bpe, scratch, piece[i], ids, count);
+            count += put_byte(bpe, scratch, piece[i], ids + count, &fuses);
         return count;
     }
     for (size_t i = 0, length; i < bytes; i += length) {
         data_utf8_decode(piece + i, &length);
         int32_t id = length == 1 ? bpe->ascii_id[piece[i]]
                                  : data_bpe_token(bpe, (struct data_string){piece + i, length});
+        if (id < 0 && bpe->byte_id[piece[i]] < 0) {
+            count += put_unknown(bpe, scratch, ids + count, &fuses);
+            continue;
+        }
+        fuses = false;
         if (id >= 0) {
             ids[count++] = id;
-        } else if (bpe->byte_id[piece[i]] < 0) {
-            count += put_unknown(bpe, scratch, ids, count);
         } else {
             for (size_t k = 0; k < length; k++)
                 ids[count++] = bpe->byte_id[piece[i + k]];
@@ -119,7 +127,7 @@ int data_bpe_encode_byte(const struct data_bpe *bpe, struct data_bpe_scratch *sc
 {
     int status = data_ids_reserve(out, 1, error);
     if (!status)
-        out->count += put_byte(bpe, scratch, byte, out->ids + out->count, 0);
+        out->count += put_byte(bpe, scratch, byte, out->ids + out->count, &(bool){false});
     return status;
 }
 

@@ -244,19 +244,23 @@ CASE(test_spaces_around_what_is_left_out)
 #define STEPS           "\"pre_tokenizer\":" STEP ",\"decoder\":" STEP
 #define SPACES(unknown) "{\"model\":{\"type\":\"BPE\"," unknown VOCAB "," MERGES "}," STEPS "}"
     static const struct {
-        const char *file;
+        const char *file, *text;
         int64_t count;
         int32_t ids[3];
-    } cases[] = {{SPACES(""), 1, {1}}, {SPACES("\"unk_token\":\"x\","), 3, {0, 2, 0}}};
-    for (int i = 0; i < 2; i++) {
+    } cases[] = {
+        {SPACES(""), " ? ", 1, {1}},
+        {SPACES("\"unk_token\":\"x\","), " ? ", 3, {0, 2, 0}},
+        /* What has no token is fused with its like, and not with the token that stands for it. */
+        {SPACES("\"unk_token\":\"x\",\"fuse_unk\":true,"), "x??x", 3, {2, 2, 2}}};
+    for (int i = 0; i < 3; i++) {
         struct ls_error error = {0};
         struct ls_tokenizer *tokenizer;
         struct ls_encoder *encoder;
         struct ls_token_list ids = {0};
         assert_ok(make(cases[i].file, NULL, &tokenizer, &error), error);
-        assert_int_equal(tokenizer->may_cut, i);
+        assert_int_equal(tokenizer->may_cut, i > 0);
         assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
-        assert_ok(ls_encode(encoder, " ? ", 3, &ids, &error), error);
+        assert_ok(ls_encode(encoder, cases[i].text, strlen(cases[i].text), &ids, &error), error);
         assert_int_equal(ids.count, cases[i].count);
         assert_memory_equal(ids.ids, cases[i].ids, (size_t)ids.count * sizeof *ids.ids);
         ls_token_list_release(&ids);
