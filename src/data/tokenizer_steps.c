@@ -266,6 +266,9 @@ static int scheme_read(struct data_json *j, const char *where, const json_t *obj
 static void metaspace_read(struct data_json *j, const char *where, const json_t *object)
 {
     data_json_keys(j, where, object, METASPACE_KEYS);
+    for (int i = 0; i < j->tokenizer->pre_count; i++)
+        if (j->tokenizer->pre[i].kind == DATA_METASPACE)
+            data_json_refuse(j, where, "a second Metaspace");
     struct data_pre_tokenizer *step = step_new(j, where);
     step->prepend = scheme_read(j, where, object);
     step->kind = DATA_METASPACE;

@@ -66,6 +66,10 @@ CASE(test_what_is_refused)
          "pre_tokenizer.pretokenizers[0]: type \"CharDelimiterSplit\""},
         {"words", "\"type\":\"WhitespaceSplit\"", "\"type\":\"Whitespace\",\"lines\":1",
          "pre_tokenizer.pretokenizers[0]: \"lines\""},
+        {"words", "\"type\":\"WhitespaceSplit\"",
+         "\"type\":\"Metaspace\",\"replacement\":\"▁\"},{\"type\":\"Metaspace\","
+         "\"replacement\":\"▁\"",
+         "pre_tokenizer.pretokenizers[1]: a second Metaspace"},
         {"words", "\"behavior\":\"Contiguous\"", "\"behavior\":\"Merged\"", "behavior \"Merged\""},
         {"llama3", "\"behavior\":\"Isolated\"", "\"behavior\":\"Merged\"", "behavior \"Merged\""},
         {"llama3", "(?i:'s", "\\\\b(?i:'s", "this escape (at character 3)"},
