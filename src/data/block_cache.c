@@ -293,11 +293,14 @@ static enum room room_count(struct block_cache *cache, int lock, int64_t bytes)
     return pwrite(lock, &used, sizeof used, 0) == sizeof used ? room : ROOM_UNKNOWN;
 }
 
-static enum room room_take(struct block_cache *cache, int64_t bytes)
+/* *failure: the errno of DIR/used that cannot be opened. */
+static enum room room_take(struct block_cache *cache, int64_t bytes, int *failure)
 {
     int lock = used_lock(cache);
-    if (lock < 0)
+    if (lock < 0) {
+        *failure = errno;
         return ROOM_UNKNOWN;
+    }
     enum room room = room_count(cache, lock, bytes);
     close(lock);
     return room;
@@ -356,6 +359,14 @@ static int temporary_end(struct block_cache *cache, const char *temporary, const
     return failure;
 }
 
+static int used_explain(const struct block_cache *cache, int failure, struct ls_error *error)
+{
+    int status = ls_error_errno(error, failure, "%.200s/used", cache->directory);
+    if (failure == EACCES || failure == EPERM)
+        ls_error_suffix(error, "; users do not share a cache: give each a folder of their own");
+    return status;
+}
+
 int block_cache_write(struct block_cache *cache, const struct block_id *id, const void *data,
                       struct ls_error *error)
 {
@@ -374,7 +385,8 @@ int block_cache_write(struct block_cache *cache, const struct block_id *id, cons
     if (fd < 0)
         return ls_error_errno(error, failure, "%.300s: a block cannot be kept", cache->directory);
     /* Not synced: a block that a power cut spoils is found by its digests. */
-    enum room room = room_take(cache, all);
+    int unlocked = 0;
+    enum room room = room_take(cache, all, &unlocked);
     if (room == ROOM)
         failure = ls_fd_write(fd, header.bytes, header.count, cache->fault, NULL);
     if (room == ROOM && !failure)
@@ -384,6 +396,8 @@ int block_cache_write(struct block_cache *cache, const struct block_id *id, cons
     close(fd);
     if (failure)
         return ls_error_errno(error, failure, "%.300s: a block cannot be kept", cache->directory);
+    if (unlocked)
+        return used_explain(cache, unlocked, error);
     return room == ROOM_UNKNOWN
                ? ls_error_set(error, LS_EIO, "%.300s: cannot be looked through", cache->directory)
                : LS_OK;

@@ -776,6 +776,23 @@ CASE_WITH(test_a_block_that_cannot_be_read, setup, teardown)
     ls_token_store_close(store);
 }
 
+/* The count of what is kept cannot be opened (another user's, say): the warning names it and why.
+ */
+CASE_WITH(test_a_count_that_cannot_be_opened, setup, teardown)
+{
+    char line[700], text[256], cache[300];
+    struct ls_error error = {0};
+    snprintf(cache, sizeof cache, "%s", support_path("foreign"));
+    const struct ls_store_options disk = options_of(cache);
+    snprintf(line, sizeof line, "mkdir -p '%s/used'", cache);
+    assert_int_equal(system(line), 0);
+    struct ls_token_store *store = open_good(web(), &disk);
+    assert_ok(read_all(store, 1, &error), error);
+    assert_true(ls_token_store_warning(store, text, sizeof text));
+    assert_text_contains(text, "foreign/used: Is a directory");
+    ls_token_store_close(store);
+}
+
 /* Several threads write. */
 static int locked_before(void *user, const char *call)
 {
