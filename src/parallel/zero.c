@@ -122,11 +122,15 @@ static int gradients_take(struct ls_zero *zero, struct ls_arena *arena, struct l
     return status;
 }
 
-/* What a region needs of a place, in elements: whole, shard, staging. */
+/* What a region needs of a place, in elements: whole, shard, staging. What is scattered in bfloat16
+ * is added to the sum from a shard of the place: of each leaf, or in mode fast (which alone has it)
+ * from stage 2 on of each micro-batch. */
 static void region_needs(const struct ls_zero *zero, const struct zero_region *region,
                          int64_t needs[3])
 {
-    bool adds = zero->cut && zero->options.reduce == LS_BF16 && zero->options.leaves_max > 1;
+    const struct ls_zero_options *options = &zero->options;
+    bool several = options->stage > 1 && options->micro_batches_max > 1;
+    bool adds = zero->cut && options->reduce == LS_BF16 && several;
     needs[0] = zero->alone || zero->parts || zero->in_place ? 0 : region->elements;
     needs[1] = adds ? region->shard_elements : 0;
     needs[2] = zero->cut ? region->scattered.packed * zero->ranks : 0;

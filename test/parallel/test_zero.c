@@ -792,19 +792,25 @@ CASE(test_one_region)
     reference_free(ref);
 }
 
-CASE(test_fast_is_near)
+static void check_fast(int64_t leaves, int64_t leaf, int64_t micro)
 {
-    struct reference *ref = reference_new(16, 1, 1);
+    struct reference *ref = reference_new(leaves, leaf, 1);
     for (int stage = 0; stage <= 3; stage++)
         for (int replicas = 1; replicas <= (stage ? 2 : 1); replicas++) {
             struct layout l = {.stage = stage, .shards = 2, .batch = ref->batch, .fast = true};
             l.replicas = replicas;
-            l.micro = 2;
+            l.micro = micro;
             check(&l, ref);
             l.reduce = LS_BF16;
             check(&l, ref);
         }
     reference_free(ref);
+}
+
+CASE(test_fast_is_near)
+{
+    check_fast(16, 1, 2);
+    check_fast(4, 4, 1); /* several micro-batches of one leaf */
 }
 
 static void check_caught(struct layout l, const char *where, const struct reference *ref)
