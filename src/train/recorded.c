@@ -54,15 +54,19 @@ int ls_record_steps(const struct ls_config *config, const struct ls_layout *layo
     return record(&course, rank, recording, error);
 }
 
-/* Leaves of a first step that is shorter than the full one: whole turns of the pipeline. */
+/* Leaves of a first step that is shorter than the full one: whole turns of the pipeline, each rank
+ * in whole micro-batches. */
 static int64_t shorter(const struct ls_layout *layout)
 {
+    static const int64_t origin[LS_AXES];
+    struct ls_dp_share share;
+    ls_layout_share(layout, layout->ramp.full, origin, &share);
     int64_t pp = layout->size[LS_AXIS_PP];
     int64_t turn = layout->schedule == LS_SCHEDULE_DUALPIPEV ? 2 * pp : pp;
     int64_t times = layout->micro_batches / turn;
     bool whole = layout->schedule != LS_LAYOUT_CSV && turn * times == layout->micro_batches &&
-                 layout->micro_sequences % layout->numerics.leaf_sequences == 0 &&
-                 layout->ramp.increment == 0 && layout->ramp.full % ls_max(times, 1) == 0;
+                 share.micro % share.leaf == 0 && share.count * share.leaf % share.micro == 0 &&
+                 layout->ramp.increment == 0;
     return whole ? layout->ramp.full / times : layout->ramp.full;
 }
 

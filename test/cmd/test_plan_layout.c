@@ -135,6 +135,14 @@ CASE(test_refuses)
     program_expect(arguments, 0, "where the time of a step goes");
 }
 
+/* Mode fast, where a rank's last micro-batch is smaller: 3 sequences in micro-batches of 2. */
+CASE(test_a_smaller_last_micro_batch)
+{
+    program_expect("plan --layout " A100 "model.preset=gpt2-124m data.sequence=1024 batch.global=6 "
+                   "batch.micro=2 parallel.dp=2 numerics.mode=fast",
+                   0, "where the time of a step goes");
+}
+
 /* The first row of each table, and with CHECK=all the last, is admitted and has a forecast. */
 CASE(test_published_rows_are_admitted)
 {
