@@ -200,6 +200,8 @@ static int step_compute(struct ls_running *run, const struct ls_given_batch *bat
     run_trace_begin(&run->trace, "replay");
     int status = replay_new(run->trainer, &replay, error);
     run_trace_end(&run->trace);
+    if (!status && !replay)
+        return ls_trainer_step(run->trainer, report, error);
     run->replay_s = ls_now_s() - start_s;
     if (!status)
         status = ls_trainer_step(run->trainer, report, error);

@@ -1,6 +1,7 @@
 /* A step computed a second time, each rank's part by another rank. */
 #include "train/step_replay.h"
 
+#include "train/sink.h"
 #include "train/workers.h"
 
 #include <stdio.h>
@@ -199,6 +200,14 @@ int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error 
     status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
     if (!status)
         status = trainer_new(&config, &trainer->layout, true, r->turned, NULL, &r->second, error);
+    if (config.memory.file[0] && sink_refused(status)) { /* on all ranks */
+        if (rank == 0)
+            ls_log(trainer->log, LS_LOG_WARNING, "step %ld is not computed twice: %s",
+                   (long)ls_trainer_steps(trainer) + 1, error->text);
+        replay_free(r);
+        *out = NULL;
+        return LS_OK;
+    }
     if (!status)
         status = ls_comm_agree(world, held_look(r, error), error);
     return status ? status : state_turn(r, error);

@@ -18,7 +18,8 @@ struct replay;
 /* Of workers (workers.h) it is the interval that begins with the step.
  *
  * Collective. Before the step: a second trainer, in which rank w has the place of rank w + 1 (the
- * last one that of rank 0), and the state of this one. It takes as much memory as the first. */
+ * last one that of rank 0), and the state of this one. It takes as much memory as the first.
+ * *out is NULL, with a warning, where the system refuses its files in memory.file. */
 int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error);
 /* Collective. Behind the trainer's step: the same step again. *hash is that of the state.
  * LS_ENUMERIC if it differs, with the ranks that computed the part that does, if there is one;

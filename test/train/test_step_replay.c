@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- a rank at fault ------------------------------------------------------------------------- */
 
@@ -217,6 +218,25 @@ CASE(test_a_replay_offloads_to_a_folder_of_its_own)
     if (offloaded.status)
         fail_msg("%s", offloaded.error.text);
     assert_string_equal(offloaded.hash, plain.hash);
+}
+
+/* Where the system refuses that folder, each step is computed once. */
+CASE(test_a_replay_without_a_folder)
+{
+    char words[PATH_MAX + 200], path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/full", (char *)*state);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/full/replay", (char *)*state);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    snprintf(words, sizeof words,
+             "parallel.dp=2 memory.offload.optimizer=file memory.file=%s/full check.replay=1",
+             (char *)*state);
+    struct outcome once = run(state, words), plain = run(state, "parallel.dp=2");
+    assert_ok(once.status, once.error);
+    assert_string_equal(once.hash, plain.hash);
+    assert_int_equal(once.replays, 0);
 }
 
 /* Which steps: a function of the seed and the step, in about that share. */
