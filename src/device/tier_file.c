@@ -162,7 +162,7 @@ int tier_file_open(struct ls_tier *tier, const struct ls_tier_options *options,
         status = create(file, fault, error);
     if (!status)
         status = take_blocks(file, tier->bytes, fault, error);
-    return status ? ls_error_prefix(error, "memory.file") : LS_OK;
+    return status;
 }
 
 void tier_file_close(struct tier_file *file)
