@@ -202,7 +202,7 @@ static inline int ls_layout_stage(const struct ls_layout *layout, int layer)
     return stage;
 }
 
-/* The pipeline rank that holds the head; that of the embedding is 0. */
+/* The pipeline rank that holds the head. */
 static inline int ls_layout_head_rank(const struct ls_layout *layout)
 {
     return layout->stage_rank[layout->stages - 1];

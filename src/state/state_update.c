@@ -14,7 +14,9 @@ static int tied_exchange(struct ls_state *state, struct ls_error *error)
     const struct ls_param *table = &params->list[shared];
     const struct ls_zero_slice *slice = state->slices[shared].part;
     struct ls_comm *pp = state->groups[LS_GROUP_PP];
-    int peer = params->units[table->unit].layer == 0 ? ls_layout_head_rank(state->layout) : 0;
+    const struct ls_layout *layout = state->layout;
+    bool embeds = params->units[table->unit].layer == 0;
+    int peer = embeds ? ls_layout_head_rank(layout) : layout->stage_rank[0];
     struct ls_request send = {0}, receive = {0};
     ls_comm_label(pp, table->name);
     int status = ls_recv_start(pp, state->gradient + slice->second, slice->count, LS_F32, peer,

@@ -616,6 +616,24 @@ CASE_WITH(test_replicas_of_a_deep_model, tokens_setup, scratch_teardown)
         }
 }
 
+/* Stages lie as the lines of a schedule's file do: the embedding's need not be the first rank's. */
+CASE_WITH(test_a_tied_table_of_stages_in_another_order, tokens_setup, scratch_teardown)
+{
+    static const char table[] = "1F0,1B0,1F1,1B1\n0F0,0F1,0B0,0B1\n";
+    const char *path = scratch_path(*state, "turned.csv");
+    char file[600];
+    scratch_write(path, table, sizeof table - 1);
+    snprintf(file, sizeof file, "parallel.schedule_file=%s", path);
+    struct run one = {.config = config_make(*state, KEYS("batch.global=2")), .steps = 3};
+    struct run other = {
+        .config = config_make(*state, KEYS("batch.global=2", "batch.micro=1", "parallel.pp=2",
+                                           "comm.timeout_s=10", "parallel.schedule=csv", file)),
+        .steps = 3};
+    run(&one);
+    run(&other);
+    expect_same(&one, &other, 0, 3, "stages 1 and 0");
+}
+
 /* ---- shares of the machine's rate ------------------------------------------------------------ */
 
 /* A run whose rate is measured, or given: too slow a one is what a busy machine gives. */
