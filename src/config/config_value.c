@@ -171,12 +171,20 @@ static bool parse_figure(const struct ls_config_key *key, const char *text, doub
     return true;
 }
 
+/* Whether a number keeps off an open bound only until it is a float, which runs compute with. */
+static bool rounds_to_bound(const struct ls_config_key *key, double value)
+{
+    float rounded = (float)value;
+    return (key->min_open && value > key->min && rounded <= key->min) ||
+           (key->max_open && value < key->max && rounded >= key->max);
+}
+
 static bool parse_real(const struct ls_config_key *key, const char *text, double *out)
 {
     if (!is_number(text))
         return false;
     double value = strtod(text, NULL);
-    if (!isfinite(value) || !within(key, value))
+    if (!isfinite(value) || !within(key, value) || rounds_to_bound(key, value))
         return false;
     *out = value;
     return true;
@@ -329,9 +337,12 @@ static bool lacks_unit(const struct ls_config_key *key, const char *text)
 static void explain(const struct ls_config_key *key, const char *text, bool quoted, char *why,
                     size_t bytes)
 {
+    double number = is_number(text) ? strtod(text, NULL) : NAN;
     ls_config_expected(key, why, bytes);
     if (quoted && key->type != LS_CONFIG_WORD && !config_is_text(key))
         ls_string_add(why, bytes, "", ", without quotes");
+    else if (key->type == LS_CONFIG_REAL && rounds_to_bound(key, number))
+        ls_string_add(why, bytes, "", " (this one is %g in float32)", (double)(float)number);
     else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
         ls_string_add(why, bytes, "", "%s", number_reason(key, text));
     else if (lacks_unit(key, text))

@@ -350,6 +350,8 @@ CASE(test_overrides_refused)
         {"optim.lr=0x10", "expected a number"},
         {"optim.lr=1e400", "expected a number"},
         {"optim.lr=-1", "above 0"},
+        {"optim.beta2=0.99999999", "at least 0 and below 1 (this one is 1 in float32)"},
+        {"optim.epsilon=1e-46", "above 0 and at most 1 (this one is 0 in float32)"},
         {"batch.global=4.5", "this one is not whole"},
         {"batch.global=1e-3", "this one is not whole"},
         {"batch.global=1.25e1", "this one is not whole"},
