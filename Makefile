@@ -192,7 +192,7 @@ $(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wr
 	ls_all_reduce_start ls_all_reduce_leaves_start ls_layer_backward_weight ls_layer_forward_again ls_optimizer_step \
 	ls_send_start ls_param_fill ls_dp_micro_batch ls_loss_scale_update ls_newton_schulz ls_tier_write \
 	ls_loader_post_runs ls_blocks_quantize ls_gemm_run)
-$(BUILD)/test/device/test_device: private LDFLAGS_BASE += $(call wrap,sched_getaffinity sysconf)
+$(BUILD)/test/device/test_device: private LDFLAGS_BASE += $(call wrap,sched_getaffinity sysconf fopen)
 $(BUILD)/test/device/test_swap: private LDFLAGS_BASE += $(call wrap,ls_tier_write ls_transfer_wait)
 $(BUILD)/test/device/test_pass: private LDFLAGS_BASE += $(call wrap,ls_tier_read ls_tier_write ls_transfer_wait)
 $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_tier_new ls_tier_read ls_tier_write \

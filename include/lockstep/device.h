@@ -42,7 +42,7 @@ bool ls_device_processor(char *name, size_t bytes);
 struct ls_device_memory {
     int64_t installed, available; /* of the machine; of that, what processes may still take */
     int64_t group;                /* that the control groups of this process grant; 0: no bound */
-    int64_t total, free;          /* the less of installed and available, and of group */
+    int64_t total, free;          /* the less of these, and of group and what is left of it */
 };
 struct ls_device_memory ls_device_memory(void);
 

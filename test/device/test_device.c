@@ -1,4 +1,4 @@
-/* The arena counts what it gives; the cores of the process. */
+/* The arena counts what it gives; the cores of the process, and its memory. */
 #include "../support/suite.h"
 #include "../support/wrapped.h"
 
@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,6 +130,75 @@ CASE(test_cores)
     machine = THIS;
     assert_int_equal(own, OWN);
     assert_int_equal(all, MANY);
+}
+
+/* ---- what control groups grant --------------------------------------------------------------- */
+
+/* A machine of 1,000 MiB, and the groups of a process there. */
+struct small_file {
+    const char *path, *text;
+};
+#define MACHINE                                                                                    \
+    {                                                                                              \
+        "/proc/meminfo", "MemTotal: 1024000 kB\nMemFree: 1 kB\nMemAvailable: 921600 kB\n"          \
+    }
+static const struct small_file none[] = {MACHINE, {NULL, NULL}};
+/* 400 of the job's 500 MiB are taken, 100 of them by files; its step has no bound. */
+static const struct small_file unified[] = {
+    MACHINE,
+    {"/proc/self/cgroup", "0::/job/step\n"},
+    {"/sys/fs/cgroup/job/step/memory.max", "max\n"},
+    {"/sys/fs/cgroup/job/step/memory.current", "20971520\n"},
+    {"/sys/fs/cgroup/job/memory.max", "524288000\n"},
+    {"/sys/fs/cgroup/job/memory.current", "419430400\n"},
+    {"/sys/fs/cgroup/job/memory.stat", "anon 9\nfile 9\nshmem 9\ninactive_file 52428800\n"
+                                       "active_file 41943040\nslab_reclaimable 10485760\n"},
+    {NULL, NULL}};
+static const struct small_file version_1[] = {
+    MACHINE,
+    {"/proc/self/cgroup", "5:devices:/\n4:memory:/job\n0::/\n"},
+    {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+    {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "524288000\n"},
+    {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "419430400\n"},
+    {"/sys/fs/cgroup/memory/job/memory.stat",
+     "inactive_file 1\ntotal_inactive_file 52428800\ntotal_active_file 52428800\n"},
+    {NULL, NULL}};
+static const struct small_file full[] = {MACHINE,
+                                         {"/proc/self/cgroup", "0::/\n"},
+                                         {"/sys/fs/cgroup/memory.max", "524288000\n"},
+                                         {"/sys/fs/cgroup/memory.current", "524288000\n"},
+                                         {NULL, NULL}};
+static const struct small_file *files; /* NULL: what is there */
+
+WRAPPED(fopen);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    for (const struct small_file *file = files; file && file->path; file++)
+        if (strcmp(file->path, path) == 0)
+            return fmemopen((void *)file->text, strlen(file->text), "r");
+    return files ? NULL : __real_fopen(path, mode);
+}
+
+CASE(test_free_memory_is_what_is_left_of_a_group)
+{
+    static const struct {
+        const struct small_file *files;
+        int64_t group, total, free; /* MiB */
+    } cases[] = {{none, 0, 1000, 900}, {unified, 500, 500, 200}, {version_1, 500, 500, 200}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        files = cases[i].files;
+        struct ls_device_memory memory = ls_device_memory();
+        files = NULL;
+        assert_int_equal(memory.installed, INT64_C(1000) << 20);
+        assert_int_equal(memory.available, INT64_C(900) << 20);
+        assert_int_equal(memory.group, cases[i].group << 20);
+        assert_int_equal(memory.total, cases[i].total << 20);
+        assert_int_equal(memory.free, cases[i].free << 20);
+    }
+    files = full;
+    struct ls_device_memory memory = ls_device_memory();
+    files = NULL;
+    assert_int_equal(memory.free, 1); /* 0 would be unknown */
 }
 
 SUITE_MAIN(NULL, NULL)
