@@ -66,7 +66,7 @@ static int64_t shorter(const struct ls_layout *layout)
     int64_t times = layout->micro_batches / turn;
     bool whole = layout->schedule != LS_LAYOUT_CSV && turn * times == layout->micro_batches &&
                  share.micro % share.leaf == 0 && share.count * share.leaf % share.micro == 0 &&
-                 layout->ramp.increment == 0;
+                 layout->ramp.increment == 0 && layout->ramp.full % ls_max(times, 1) == 0;
     return whole ? layout->ramp.full / times : layout->ramp.full;
 }
 
