@@ -202,8 +202,13 @@ static void block_steps(const struct plan *plan, const struct block *block, stru
         first = false;
     }
     float *to = last && merges == 0 && !ends ? top : block->chain;
+    /* Not what is added behind it: where ranks do that, subnormal numbers are kept. */
+    bool flush = plan->gemm->in == LS_BF16;
+    unsigned control = flush ? subnormals_flush() : 0;
     plan->kernel->product(a, b, rows, steps.step_end - steps.step, first ? NULL : block->chain, to,
                           ahead);
+    if (flush)
+        subnormals_restore(control);
     if (last && plan->gemm->b_scales)
         plan->finish->scale(plan->gemm, plan->rows, row, column, tile, to);
     if (last && ends)
@@ -520,15 +525,11 @@ void gemm_run_blocked(const struct ls_ops *ops, const struct ls_gemm *gemm,
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
         }
-        bool flush = gemm->in == LS_BF16;
-        unsigned control = flush ? subnormals_flush() : 0;
         if (plan.kernel->begin)
             plan.kernel->begin();
         work(&worker);
         if (plan.kernel->end)
             plan.kernel->end();
-        if (flush)
-            subnormals_restore(control);
         /* Streamed stores are seen by no one else before a fence. */
         atomic_thread_fence(memory_order_seq_cst);
     }

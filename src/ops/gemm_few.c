@@ -83,6 +83,15 @@ static void blocks_fetch(const struct ls_gemm *gemm, int64_t column, int64_t at,
         __builtin_prefetch(next + i, 0, 2);
 }
 
+static void few_sums(const struct job *job, const struct gemm_few *few, float *sums)
+{
+    bool flush = job->gemm->in == LS_BF16;
+    unsigned control = flush ? subnormals_flush() : 0;
+    job->sums(few, sums);
+    if (flush)
+        subnormals_restore(control);
+}
+
 /* few, whose B is in blocks from `column` and `start`: its values, some at a time. */
 static void blocks_sums(const struct job *job, struct gemm_few few, int64_t column, int64_t start,
                         float *sums)
@@ -101,7 +110,7 @@ static void blocks_sums(const struct job *job, struct gemm_few few, int64_t colu
         for (int64_t c = 0; c < few.columns; c++)
             job->kernels->blocks->read(gemm->b_blocks, few.type, row + (size_t)c * row_bytes,
                                        start + at, few.k, (char *)values + c * to_bytes);
-        job->sums(&few, sums);
+        few_sums(job, &few, sums);
         few.a = (const char *)few.a + a_bytes;
     }
 }
@@ -127,7 +136,7 @@ static void columns_product(const struct job *job, int64_t column)
         } else {
             few.skip = tile == gemm->tiles - 1 ? GEMM_EDGE * gemm->ldb - gemm_k(gemm) : 0;
             few.b = ops_at(job->type, gemm->b, column * gemm->ldb + tile * job->part);
-            job->sums(&few, waiting[top]);
+            few_sums(job, &few, waiting[top]);
         }
         if (gemm->b_scales)
             job->finish->scale(gemm, NULL, 0, column, tile, waiting[top]);
@@ -172,12 +181,8 @@ bool gemm_run_few(const struct ls_ops *ops, const struct ls_gemm *gemm)
         return false;
     rows_convert(&job);
     OPS_EACH_SHARE (ops, gemm->n * gemm_k(gemm), gemm->n, GEMM_EDGE) {
-        bool flush = gemm->in == LS_BF16;
-        unsigned control = flush ? subnormals_flush() : 0;
         for (int64_t column = begin; column < end; column += GEMM_EDGE)
             columns_product(&job, column);
-        if (flush)
-            subnormals_restore(control);
     }
     return true;
 }

@@ -77,6 +77,28 @@ static struct product product_make(struct ls_gemm gemm, int64_t slack, bool bias
     return p;
 }
 
+/* Elements times `by`. */
+static void shrink(enum ls_dtype dtype, void *x, int64_t count, float by)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (dtype == LS_F32)
+            ((float *)x)[i] *= by;
+        else
+            ((ls_half *)x)[i] =
+                ls_f32_to_half(dtype, ls_half_to_f32(dtype, ((const ls_half *)x)[i]) * by);
+}
+
+/* A product whose sums are small normal floats, of which some added to others are subnormal. */
+static void product_shrink(struct product *p)
+{
+    const struct ls_gemm *gemm = &p->gemm;
+    int64_t k = total_k(gemm);
+    shrink(gemm->in, p->a, gemm->lda * (gemm->a_transposed ? k : gemm->m), 0x1p-60f);
+    shrink(gemm->in, p->b, gemm->ldb * (gemm->b_transposed ? gemm->n : k), 0x1p-60f);
+    shrink(gemm->out, p->c, gemm->ldc * gemm->m, 0x1p-120f);
+    shrink(LS_F32, p->bias, gemm->n, 0x1p-120f);
+}
+
 static void product_free(struct product *p)
 {
     free(p->a);
@@ -513,12 +535,16 @@ static void add_into(float *into, const float *from, int64_t count)
         into[i] += from[i];
 }
 
-static void check_tiles(enum ls_dtype dtype)
+static void check_tiles(enum ls_dtype dtype, bool tiny)
 {
     for (int s = 0; s < SHAPES; s++) {
         if (shapes[s].tiles != 4 || !is_tried(s, dtype))
             continue;
         struct product p = shape_make(s, dtype);
+        if (tiny) {
+            product_shrink(&p);
+            run(&p.gemm, 1);
+        }
         int64_t count = p.gemm.m * p.gemm.n;
         float *tile[4], *sum = malloc((size_t)count * 4);
         struct ls_gemm other = p.gemm;
@@ -552,15 +578,16 @@ static void check_tiles(enum ls_dtype dtype)
 }
 static void test_tiles_of_ranks_add_up_to_the_whole_f32(void **state)
 {
-    check_tiles(LS_F32);
+    check_tiles(LS_F32, false);
 }
 static void test_tiles_of_ranks_add_up_to_the_whole_bf16(void **state)
 {
-    check_tiles(LS_BF16);
+    check_tiles(LS_BF16, false);
+    check_tiles(LS_BF16, true);
 }
 static void test_tiles_of_ranks_add_up_to_the_whole_fp16(void **state)
 {
-    check_tiles(LS_F16);
+    check_tiles(LS_F16, false);
 }
 
 /* A half output is the float32 sum, plus the bias, rounded once; accumulation is one addition. */
@@ -601,7 +628,7 @@ static void test_output_forms_agree(void **state)
 /* A weight gradient of `leaves` leaves of `rows` rows, of which each is a tree over `tiles` tiles:
  * products of one leaf, added one after the other, are its bits; onto a sum too. */
 static void check_leaves(enum ls_dtype act, int64_t leaves, int64_t tiles, int64_t rows,
-                         enum ls_onto onto)
+                         enum ls_onto onto, bool tiny)
 {
     struct ls_gemm shape = {.m = 70,
                             .n = 100,
@@ -614,6 +641,8 @@ static void check_leaves(enum ls_dtype act, int64_t leaves, int64_t tiles, int64
                             .out = LS_F32,
                             .onto = onto};
     struct product p = product_make(shape, 0, false, 9);
+    if (tiny)
+        product_shrink(&p);
     const int64_t count = p.gemm.m * p.gemm.n;
     float *wanted = malloc((size_t)count * 4), *leaf = malloc((size_t)count * 4);
     memcpy(wanted, p.c, (size_t)count * 4);
@@ -634,8 +663,8 @@ static void check_leaves(enum ls_dtype act, int64_t leaves, int64_t tiles, int64
     }
     run(&p.gemm, 2);
     if (memcmp(wanted, p.c, (size_t)count * 4) != 0)
-        fail_msg("%s, %ld leaves of %ld tiles, onto %d: not the chain over leaves",
-                 ls_dtype_name(act), (long)leaves, (long)tiles, onto);
+        fail_msg("%s%s, %ld leaves of %ld tiles, onto %d: not the chain over leaves",
+                 ls_dtype_name(act), tiny ? ", tiny" : "", (long)leaves, (long)tiles, onto);
     free(wanted);
     free(leaf);
     product_free(&p);
@@ -655,8 +684,10 @@ static void test_leaves_are_a_chain(void **state)
         for (int64_t leaves = 1; leaves <= 5 && is_wanted(acts[a]); leaves += check_every(4, 4))
             for (int64_t tiles = 1; tiles <= 4; tiles *= check_all() ? 2 : 4)
                 for (int onto = LS_ONTO_NOTHING; onto <= LS_ONTO_SUM; onto++) {
-                    check_leaves(acts[a], leaves, tiles, 96, (enum ls_onto)onto);
-                    check_leaves(acts[a], leaves, tiles, rows_long(), (enum ls_onto)onto);
+                    check_leaves(acts[a], leaves, tiles, 96, (enum ls_onto)onto, false);
+                    check_leaves(acts[a], leaves, tiles, rows_long(), (enum ls_onto)onto, false);
+                    if (acts[a] == LS_BF16)
+                        check_leaves(LS_BF16, leaves, tiles, 96, (enum ls_onto)onto, true);
                 }
 }
 
@@ -707,12 +738,14 @@ static void test_a_leaf_lasts_several_products(void **state)
 
 /* Two ranks with half of the tiles each: float32 sums added by the tree, then bias and rounding,
  * are the whole product's own bits. */
-static void check_bias_round(enum ls_dtype act, bool bias)
+static void check_bias_round(enum ls_dtype act, bool bias, bool tiny)
 {
     struct product p = product_make(
         (struct ls_gemm){
             .m = 37, .n = 75, .sections = 1, .k = {256}, .tiles = 4, .in = act, .out = act},
         0, bias, 5);
+    if (tiny)
+        product_shrink(&p);
     const int64_t count = p.gemm.m * p.gemm.n, half = p.gemm.k[0] / 2;
     const size_t bytes = ls_dtype_bytes(act);
     float *sum[2];
@@ -747,7 +780,8 @@ static void test_bias_round_ends_a_product_of_ranks(void **state)
 {
     for (int d = 0; d < 6; d++)
         if (is_wanted(acts[d / 2]))
-            check_bias_round(acts[d / 2], d & 1);
+            check_bias_round(acts[d / 2], d & 1, false);
+    check_bias_round(LS_BF16, true, true);
 }
 
 /* ---- few rows -------------------------------------------------------------------------------- */

@@ -19,8 +19,9 @@
  * that with LS_ONTO_CHAIN the bits are those of one product where k is a multiple of 32). An
  * element's bits therefore depend on the arithmetic (enum ls_arithmetic), not on m, n, leading
  * dimensions, where a tile lies, nor on the number of threads. test/ops/test_gemm.c and test_isa.c
- * prove this on the shapes in use. bf16 operands are multiplied exactly; with them, subnormal
- * operands and partial sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
+ * prove this on the shapes in use. bf16 operands are multiplied exactly; with them, a tile's
+ * subnormal operands and sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
+ * Sums of tiles and leaves, with C and with the bias keep subnormal numbers: ranks add them too.
  *
  * A large C is written past the caches if that is possible: LS_ONTO_NOTHING, C at a multiple
  * of 64 bytes, ldc a multiple of a cache line. */

@@ -1,7 +1,7 @@
 /* ops/kern/flush.h - in products of bf16 subnormal numbers are zero, as operands and as sums:
- * AVX512_BF16 and AMX know no other way. AArch64 looks at a sum before it is rounded, x86-64 after:
- * they part where a sum below 2^-126 rounds up to it. Processors of other kinds keep subnormal
- * numbers. */
+ * AVX512_BF16 and AMX know no other way. Sums of tiles keep them. AArch64 looks at a sum before it
+ * is rounded, x86-64 after: they part where a sum below 2^-126 rounds up to it. Processors of other
+ * kinds keep subnormal numbers. */
 #ifndef OPS_KERN_FLUSH_H
 #define OPS_KERN_FLUSH_H
 
