@@ -171,6 +171,22 @@ static int tokenizer_check(const char *run, struct ls_error *error)
     return status;
 }
 
+bool ls_kept_hf_fits(const char *run)
+{
+    char path[PATH_MAX], kept[DIGESTS_BYTES], name[NAME_BYTES];
+    const char *line = kept;
+    struct files files = {0};
+    int status = LS_OK;
+    digests_kept(run, kept);
+    while (!status && files.count < FILES && next_name(&line, name)) {
+        snprintf(path, sizeof path, "%s/hf/%s", run, name);
+        status = file_read(&files, path, name, NULL);
+    }
+    bool same = !status && !strcmp(kept, files.digests);
+    files_release(&files);
+    return same;
+}
+
 /* Without trailing slashes, and of what is before them the part after the last one. */
 static struct ls_run_name last_part(const char *path)
 {

@@ -4,6 +4,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 #include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
 #include <lockstep/interop.h>
 
 #include <jansson.h>
@@ -175,7 +176,7 @@ static int model_read(const char *path, int64_t vocabulary, struct ls_generation
         return ls_generation_defaults_read(path, vocabulary, out, error);
     int status = ls_checkpoint_run(path, run, error);
     if (!status)
-        status = ls_path_join(folder, run, "hf", error);
+        status = ls_path_join(folder, run, ls_kept_hf_fits(run) ? "hf" : "tokenizer", error);
     return status ? status : ls_generation_defaults_read(folder, vocabulary, out, error);
 }
 

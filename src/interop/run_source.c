@@ -47,7 +47,12 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
     struct ls_numerics numerics = ls_config_numerics(&f->config);
     if (!status && f->config.model.lora.rank > 0)
         status = ls_params_init(&f->params, &f->config.model, &numerics, NULL, error);
-    const char *kept = interop_exists(f->run, "hf") ? "hf" : "tokenizer";
+    bool hf = interop_exists(f->run, "hf"), fits = ls_kept_hf_fits(f->run);
+    const char *kept = hf && fits ? "hf" : "tokenizer";
+    if (!status && hf && !fits)
+        ls_log(source->log, LS_LOG_WARNING,
+               "%s/hf is left out: the run has another tokenizer, which is in %s/tokenizer", f->run,
+               f->run);
     if (!status && interop_exists(f->run, kept))
         status = ls_path_join(f->kept, f->run, kept, error);
     if (status)

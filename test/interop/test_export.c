@@ -521,6 +521,31 @@ static void tokenizer_write(const char *folder, const char *json)
     scratch_write(scratch_path(folder, "tokenizer.json"), text, used);
 }
 
+/* What came with the model is of its own tokenizer: a run with another one exports that. */
+CASE_WITH(test_a_run_of_another_tokenizer, scratch_setup, scratch_teardown)
+{
+    char folder[PATH], other[PATH], words[3 * PATH];
+    wide_make(*state, folder);
+    tokenizer_write(folder, BYTES("null", BYTE_LEVEL("false", "true")));
+    scratch_write(scratch_path(folder, "generation_config.json"), "{\"eos_token_id\": 1}", 19);
+    path_in(other, *state, "other");
+    assert_int_equal(mkdir(other, 0700), 0);
+    tokenizer_write(other, PIECES(SPACES, "null"));
+    for (int same = 0; same < 2; same++) {
+        const char *out = same ? "same" : "out";
+        snprintf(words, sizeof words, "model.from=%s data.tokenizer=%s", folder,
+                 same ? folder : other);
+        run_make(*state, same ? "theirs" : "tuned", words);
+        model_export(*state, same ? "theirs" : "tuned", out,
+                     (struct ls_export){.format = LS_EXPORT_HF});
+        snprintf(words, sizeof words, "cmp -s %s/tokenizer.json %s/%s/tokenizer.json",
+                 same ? folder : other, (const char *)*state, out);
+        assert_int_equal(system(words), 0);
+        snprintf(words, sizeof words, "%s/%s/generation_config.json", (const char *)*state, out);
+        assert_int_equal(access(words, F_OK), same ? 0 : -1);
+    }
+}
+
 /* What a text goes through has one name in GGUF. */
 CASE_WITH(test_gguf_steps, scratch_setup, scratch_teardown)
 {

@@ -28,7 +28,7 @@ int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
                                 struct ls_generation_defaults *out, struct ls_error *error);
 /* Collective: rank 0 reads them, because a run's folder may be on its host alone. Of the model of
  * path: another program's folder, or a run, which keeps the files of the model that it began from
- * (RUN/hf). */
+ * (RUN/hf); they count where ls_kept_hf_fits. */
 int ls_generation_defaults_share(const char *path, int64_t vocabulary, struct ls_comm *world,
                                  struct ls_generation_defaults *out, struct ls_error *error);
 /* Local. One more token ends texts, unless it is -1 or does already. */
