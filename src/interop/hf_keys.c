@@ -31,6 +31,8 @@ static const struct ls_hf_key common[] = {
     ONLY("compression_config", "null"),
     ONLY("is_encoder_decoder", "false"),
     ONLY("is_decoder", "false"),
+    ONLY("is_causal", "true"),
+    ONLY("per_layer_config", "null"),
     ONLY("add_cross_attention", "false"),
     ONLY("partial_rotary_factor", "1"),
     ONLY("attention_bias", "false"),
@@ -56,6 +58,8 @@ static const struct ls_hf_key common[] = {
     /* Of programs beside transformers, and what transformers takes from other keys. */
     NO_EFFECT("transformers.js_config|is_llama_config|unsloth_version|unsloth_fixed|"
               "sliding_window_size"),
+    /* Compared with that of rope_parameters. */
+    NO_EFFECT("original_max_position_embeddings"),
     /* Tokens of text, with generation_config.json. */
     NO_EFFECT("bos_token_id|eos_token_id|pad_token_id|sep_token_id|decoder_start_token_id"),
     /* Dropout is chosen where a model is trained. */

@@ -113,6 +113,24 @@ static const json_t *type_of(const json_t *group)
     return type ? type : json_object_get(group, "type");
 }
 
+/* A length at the top of the file wins over the group's in transformers 5, and not in 4; where each
+ * kind of blocks has a group, it counts in neither. */
+static int context_check(const struct interop_keys *keys, const struct kind *kind,
+                         const json_t *group, const char *said)
+{
+    static const char name[] = "original_max_position_embeddings";
+    const json_t *top = json_object_get(keys->description, name);
+    const json_t *own = json_object_get(group, name);
+    bool counts = kind->scaling == LS_ROPE_LLAMA3 || kind->scaling == LS_ROPE_YARN;
+    if (!counts || json_is_null(top) || !top || json_equal(top, own) ||
+        ls_family_reads(keys->arch, "rope_local_theta"))
+        return LS_OK;
+    return ls_error_set(keys->error, LS_ECONFIG,
+                        "%.300s: %s = %s: versions of transformers differ in what that is beside "
+                        "%s: expected the same number there, or no such key",
+                        keys->name, name, interop_json_text(top).text, said);
+}
+
 static int group_import(struct interop_keys *keys, const json_t *group, const char *said)
 {
     const json_t *type = type_of(group);
@@ -132,6 +150,8 @@ static int group_import(struct interop_keys *keys, const json_t *group, const ch
                             interop_json_text(type).text, hf->model_type);
     int status =
         kind->scaling >= 0 ? interop_key_set(keys, "rope_scaling", kind->name, "rope_type") : LS_OK;
+    if (!status)
+        status = context_check(keys, kind, group, said);
     return status ? status : members_import(keys, kind, group, said);
 }
 

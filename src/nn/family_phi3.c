@@ -36,7 +36,6 @@ static const struct ls_hf_key hf_keys[] = {
     {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
     {"rms_norm_eps", "norm_epsilon", "1e-5", NULL},
     {"sliding_window", "window", "null", "null=0 *"},
-    {"original_max_position_embeddings", NULL, "", NULL},
     {0},
 };
 
