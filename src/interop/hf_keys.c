@@ -49,7 +49,7 @@ static const struct ls_hf_key common[] = {
     ONLY("num_local_experts", "null"),
     ONLY("num_experts", "null"),
     ONLY("use_sliding_window", "false"),
-    ONLY("use_bidirectional_attention", "null"),
+    ONLY("use_bidirectional_attention", "false"),
     ONLY("layer_types", "[\"full_attention\"]"),
     /* Names and versions; the first two are read before the others. */
     NO_EFFECT("model_type|architectures|dtype|torch_dtype|transformers_version|_name_or_path|"

@@ -44,7 +44,6 @@ static const struct ls_preset presets[] = {
 static const struct ls_hf_key hf_keys[] = {
     {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
     GEMMA_BEHIND_HF_KEYS,
-    {"use_bidirectional_attention", NULL, "false", NULL},
     /* Which blocks have the window; old files have the period alone. */
     {"sliding_window_pattern", "window_layers", "", LLAMA_PERIODS},
     {"_sliding_window_pattern", NULL, "", NULL},

@@ -452,6 +452,20 @@ CASE_WITH(test_bad_configurations, scratch_setup, scratch_teardown)
     }
 }
 
+/* A value that changes nothing there. */
+CASE_WITH(test_a_switch_that_is_off, scratch_setup, scratch_teardown)
+{
+    static const char *const families[] = {"gemma_tiny", "gemma2_tiny", "gemma3_tiny"};
+    for (int i = 0; i < 3; i++) {
+        char run[16];
+        const char *folder =
+            folder_make(*state, families[i], &(struct folder_of){.golden = families[i]});
+        json_edit(scratch_path(folder, "config.json"), "use_bidirectional_attention", "false");
+        snprintf(run, sizeof run, "run%d", i);
+        model_import(*state, families[i], run, (struct ls_import){0});
+    }
+}
+
 static const char *link_to(const char *folder, const char *name, const char *target)
 {
     const char *path = scratch_path(folder, name);
