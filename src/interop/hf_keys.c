@@ -230,7 +230,9 @@ int interop_key_set(struct interop_keys *keys, const char *key, const char *valu
                             value, why.text);
     value_of(keys->scratch, entry, theirs, sizeof theirs);
     value_of(keys->config, entry, given, sizeof given);
-    bool automatic = !strcmp(given, entry->initial) && entry->type != LS_CONFIG_REAL &&
+    /* 0 of these is a value, not what is filled in. */
+    bool value_0 = entry->type == LS_CONFIG_REAL || !strcmp(entry->name, "model.window");
+    bool automatic = !strcmp(given, entry->initial) && !value_0 &&
                      (!strcmp(given, "0") || !strcmp(given, "auto"));
     if (origin->line != 0 && origin->line != LS_CONFIG_FROM_MODEL && !automatic &&
         strcmp(theirs, given))

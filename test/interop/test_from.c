@@ -146,6 +146,9 @@ CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
     train_refused(*state, words, "model.arch = llama: ");
     snprintf(words, sizeof words, "model.from=%s model.preset=gpt2-124m", folder);
     train_refused(*state, words, "model.preset = \"gpt2-124m\"");
+    snprintf(words, sizeof words, "model.from=%s model.window=0",
+             folder_make(*state, "window", &(struct folder_of){.golden = "mistral_tiny"}));
+    train_refused(*state, words, "command line: model.window = 0: ");
     snprintf(words, sizeof words, "model.from=%s/nowhere", folder);
     train_refused(*state, words, "model.from: ");
     snprintf(words, sizeof words,
