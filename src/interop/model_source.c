@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -535,6 +536,24 @@ void interop_files_tell(const char *folder, const struct ls_log *log)
     }
 }
 
+static void file_drop(const char *from, const char *to, const char *name)
+{
+    char path[PATH_MAX];
+    if (!interop_exists(from, name) && ls_path_join(path, to, name, NULL) == LS_OK)
+        unlink(path);
+}
+
+/* What an earlier start kept of another model. */
+static void files_drop(const char *from, const char *to)
+{
+    json_t *templates = ls_chat_files(to), *each;
+    size_t i;
+    for (const char *const *name = kept_files; *name; name++)
+        file_drop(from, to, *name);
+    json_array_foreach(templates, i, each) file_drop(from, to, json_string_value(each));
+    json_decref(templates);
+}
+
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error)
 {
@@ -544,5 +563,6 @@ int ls_model_source_keep(const struct ls_model_source *source, const char *run,
     if (status || !from)
         return status;
     interop_files_tell(from, source->log);
+    files_drop(from, to);
     return interop_files_copy(from, to, true, fault, error);
 }

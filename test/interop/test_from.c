@@ -5,6 +5,7 @@
 #include "folders.h"
 #include "trained.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/data.h>
 #include <lockstep/train.h>
 
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ROOM = 8192 };
@@ -160,6 +162,27 @@ CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
     snprintf(words, sizeof words, "model.from=%s train.steps=2 train.resume=auto train.out=%s/run",
              other, (const char *)*state);
     train_refused(*state, words, "began from");
+}
+
+/* A start before the first checkpoint, and then one from another model. */
+CASE_WITH(test_files_of_an_earlier_start, tokens_setup, scratch_teardown)
+{
+    char first[4096], second[4096];
+    snprintf(first, sizeof first, "%s",
+             folder_make(*state, "m0", &(struct folder_of){.golden = "gpt2_tiny"}));
+    snprintf(second, sizeof second, "%s",
+             folder_make(*state, "m9", &(struct folder_of){.golden = "gpt2_tiny"}));
+    scratch_write(scratch_path(first, "generation_config.json"), "{\"eos_token_id\": 1}", 19);
+    assert_int_equal(mkdir(scratch_path(first, "additional_chat_templates"), 0700), 0);
+    scratch_write(scratch_path(first, "additional_chat_templates/rag.jinja"), "rag", 3);
+    trained(*state, "run", "train.steps=1 model.from=%s", first);
+    assert_int_equal(access(scratch_path(*state, "run/hf/generation_config.json"), F_OK), 0);
+    assert_true(ls_directory_remove(scratch_path(*state, "run/checkpoints")));
+    trained(*state, "run", "train.steps=1 model.from=%s", second);
+    assert_int_equal(access(scratch_path(*state, "run/hf/config.json"), F_OK), 0);
+    assert_int_equal(access(scratch_path(*state, "run/hf/generation_config.json"), F_OK), -1);
+    assert_int_equal(
+        access(scratch_path(*state, "run/hf/additional_chat_templates/rag.jinja"), F_OK), -1);
 }
 
 /* A store that another tokenizer made than the one of data.tokenizer, or of the model. */
