@@ -174,9 +174,17 @@ static int tokenizer_check(const char *run, struct ls_error *error)
 bool ls_kept_hf_fits(const char *run)
 {
     char path[PATH_MAX], kept[DIGESTS_BYTES], name[NAME_BYTES];
+    static const char *const vocabularies[] = {"tokenizer.json", "vocab.json", "tokenizer.model"};
     const char *line = kept;
     struct files files = {0};
     int status = LS_OK;
+    bool any = false;
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/hf/%s", run, vocabularies[i]);
+        any |= access(path, F_OK) == 0;
+    }
+    if (!any)
+        return true;
     digests_kept(run, kept);
     while (!status && files.count < FILES && next_name(&line, name)) {
         snprintf(path, sizeof path, "%s/hf/%s", run, name);

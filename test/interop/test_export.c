@@ -544,6 +544,12 @@ CASE_WITH(test_a_run_of_another_tokenizer, scratch_setup, scratch_teardown)
         snprintf(words, sizeof words, "%s/%s/generation_config.json", (const char *)*state, out);
         assert_int_equal(access(words, F_OK), same ? 0 : -1);
     }
+    /* One that came without a tokenizer is of no other one. */
+    assert_int_equal(unlink(scratch_path(folder, "tokenizer.json")), 0);
+    snprintf(words, sizeof words, "model.from=%s data.tokenizer=%s", folder, other);
+    run_make(*state, "bare", words);
+    model_export(*state, "bare", "b", (struct ls_export){.format = LS_EXPORT_HF});
+    assert_int_equal(access(scratch_path(*state, "b/generation_config.json"), F_OK), 0);
 }
 
 /* What a text goes through has one name in GGUF. */

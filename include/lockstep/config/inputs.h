@@ -91,7 +91,7 @@ int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tok
 int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer **tokenizer,
                  struct ls_error *error);
 /* Whether RUN/hf, what came with the model, has the tokenizer that the run keeps, with the same
- * template for chats; true if the run keeps none. */
+ * template for chats; true if one of them has none. */
 bool ls_kept_hf_fits(const char *run);
 
 LS_C_END
