@@ -1,6 +1,7 @@
 /* Ranks as threads of one call: ls_world_run. */
 #include "comm/thread.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -39,6 +40,7 @@ static void *runner_main(void *argument)
     struct world_run *run = self->run;
     struct ls_world *world = run->world;
     struct ls_comm *comm;
+    fesetenv(FE_DFL_ENV); /* rounding and subnormal numbers are not as the caller has them */
     int status = ls_comm_thread_new(world, self->rank, &comm, &self->error);
     if (status == LS_OK)
         status = run->body(comm, run->user, &self->error);

@@ -5,6 +5,7 @@
 #include <lockstep/base/json.h>
 #include <lockstep/base/key.h>
 
+#include <fenv.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,7 @@ static void order_carry_out(struct ls_session *s)
 static void *session_main(void *argument)
 {
     struct ls_session *s = argument;
+    fesetenv(FE_DFL_ENV); /* rounding and subnormal numbers are not as the caller has them */
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (!s->quits && s->number == s->done)

@@ -6,9 +6,15 @@
 #include "checks.h"
 #include "comm/thread.h"
 
+#include <fenv.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 static int body_all(struct ls_comm *comm, void *user, struct ls_error *error)
 {
@@ -40,6 +46,36 @@ CASE(test_a_million_elements)
     run_ranks(2, body_million, NULL);
     if (check_all())
         run_ranks(5, body_million, NULL);
+}
+
+/* The rank and its threads. */
+static int body_modes(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    int others = 0;
+    (void)comm;
+    (void)user;
+#pragma omp parallel num_threads(2) reduction(+ : others)
+    {
+        volatile float tiny = FLT_MIN;
+        others += fegetround() != FE_TONEAREST;
+        tiny /= 2;
+        others += tiny <= 0;
+    }
+    return others ? ls_error_set(error, LS_ENUMERIC, "%d modes are the caller's", others) : LS_OK;
+}
+
+/* A caller that rounds upwards, and one that flushes subnormal numbers to zero. */
+CASE(test_ranks_compute_in_the_modes_of_the_language)
+{
+    assert_int_equal(fesetround(FE_UPWARD), 0);
+    run_ranks(2, body_modes, NULL);
+    assert_int_equal(fegetround(), FE_UPWARD);
+    fesetenv(FE_DFL_ENV);
+#if defined(__SSE2__)
+    _mm_setcsr(_mm_getcsr() | 0x8040);
+    run_ranks(2, body_modes, NULL);
+    fesetenv(FE_DFL_ENV);
+#endif
 }
 
 CASE(test_self)
