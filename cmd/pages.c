@@ -756,7 +756,7 @@ const struct cmd_exit_code *cmd_exit_codes(void)
         {LS_ENOSPC, "no space left on the disk to write a file"},
         {LS_ENOMEM, "out of memory"},
         {LS_ECOMM, "a collective failed, did not match, or timed out"},
-        {LS_ENUMERIC, "a loss or a gradient is not finite"},
+        {LS_ENUMERIC, "a loss, a gradient or a logit is not finite"},
         {LS_ESTOPPED, "stopped by a signal after saving a checkpoint; train.resume=auto resumes"},
         {LS_ENOTSUP, "this build or machine cannot do what was asked for"},
         {LS_EBUSY, "another run writes to this directory"},

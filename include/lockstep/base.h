@@ -34,7 +34,7 @@ enum ls_status {
     LS_ENOSPC = -7,    /* no space left where a file was being written */
     LS_ENOMEM = -8,    /* memory could not be had */
     LS_ECOMM = -9,     /* a collective failed, did not match, or timed out */
-    LS_ENUMERIC = -10, /* a loss or gradient is not finite */
+    LS_ENUMERIC = -10, /* a loss, gradient or logit is not finite */
     LS_ESTOPPED = -11, /* stopped by a signal after saving, or at a limit of time */
     LS_ENOTSUP = -12,  /* this build or machine lacks what was asked for */
     LS_EBUSY = -13,    /* another process writes there */

@@ -568,7 +568,8 @@ void ls_decoder_losses(const struct ls_decoder *decoder, struct ls_ops *ops, con
                        float *losses);
 
 /* Temperature (0 = greedy), then top-k (0 = off), then nucleus top-p (1 = off), then a draw with
- * the uniform number u. logits [vocab]; order [vocab] is scratch. */
+ * the uniform number u. logits [vocab]; order [vocab] is scratch. -1 if a logit is NaN or the
+ * greatest one is infinite; a token of -infinity is never drawn. */
 struct ls_sampling {
     float temperature, top_p;
     int64_t top_k;

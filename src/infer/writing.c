@@ -89,11 +89,16 @@ static bool is_end(const struct writing *w, int32_t id)
     return false;
 }
 
-/* Takes a token that was drawn; whether the text ends with it, and why. */
+/* Takes a token that was drawn, or -1, which all ranks see; whether the text ends, and why. */
 static int text_append(struct writing *w, struct written *t, int32_t id, float logprob, bool *ended,
                        struct ls_error *error)
 {
     size_t before = t->text.count;
+    if (id < 0)
+        return ls_error_set(error, LS_ENUMERIC,
+                            "prompt %ld, token %ld: the model's logits are not finite; its weights "
+                            "are damaged, or too large for numerics.precision (fp16 ends at 65504)",
+                            (long)t->prompt, (long)t->count);
     int status = id_append(t, id, logprob, error);
     w->report->written++;
     *ended = true;

@@ -5,13 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The likeliest token; -1 if a logit is NaN, or that token's is infinite. */
 static int32_t greedy(const float *logits, int64_t vocab)
 {
     int32_t best = 0;
-    for (int64_t i = 1; i < vocab; i++)
+    bool numbers = true;
+    for (int64_t i = 0; i < vocab; i++) {
+        numbers &= !isnan(logits[i]);
         if (logits[i] > logits[best])
             best = (int32_t)i;
-    return best;
+    }
+    return numbers && isfinite(logits[best]) ? best : -1;
 }
 
 /* Ascends as logits descend; 0 and -0 are equal. */
@@ -117,9 +121,9 @@ static int32_t bin_of(double exponent)
  * at most by a part of (vocab + BINS) / 2^52: so the token is certain if the target is further than
  * that from both its ends. */
 static int32_t drawn_of_bins(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
-                             int32_t *order, float u)
+                             double top, int32_t *order, float u)
 {
-    double sums[BINS] = {0}, top = logits[greedy(logits, vocab)], total = 0, before = 0;
+    double sums[BINS] = {0}, total = 0, before = 0;
     for (int64_t i = 0; i < vocab; i++) {
         double x = exponent(sampling, logits[i], top);
         order[i] = bin_of(x);
@@ -149,9 +153,10 @@ static int32_t drawn_of_bins(const struct ls_sampling *sampling, const float *lo
 int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
                   int32_t *order, float u)
 {
-    if (sampling->temperature <= 0)
-        return greedy(logits, vocab);
-    bool whole = sampling->top_k <= 0 && sampling->top_p >= 1;
-    int32_t token = whole ? drawn_of_bins(sampling, logits, vocab, order, u) : -1;
+    int32_t best = greedy(logits, vocab), token = -1;
+    if (best < 0 || sampling->temperature <= 0)
+        return best;
+    if (sampling->top_k <= 0 && sampling->top_p >= 1)
+        token = drawn_of_bins(sampling, logits, vocab, logits[best], order, u);
     return token < 0 ? drawn_sorted(sampling, logits, vocab, order, u) : token;
 }

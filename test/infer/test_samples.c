@@ -509,4 +509,19 @@ CASE(test_draws_within_rounding_are_those_of_sorted_logits)
     assert_true(others > DRAWS / 10);
 }
 
+CASE(test_nothing_is_drawn_of_logits_that_are_not_finite)
+{
+    static const struct ls_sampling how[] = {{0, 1, 0}, {1, 1, 0}, {1, 0.9F, 0}, {1, 1, 2}};
+    static const float bad[] = {NAN, -NAN, INFINITY};
+    int32_t order[4];
+    for (int i = 0; i < 4 * 3 * 4; i++) {
+        float logits[] = {1, 2, -INFINITY, 0};
+        assert_in_range(ls_sample(&how[i % 4], logits, 4, order, 0.5F), 0, 1);
+        logits[i / 12] = bad[i / 4 % 3];
+        assert_int_equal(ls_sample(&how[i % 4], logits, 4, order, 0.5F), -1);
+    }
+    const float none[] = {-INFINITY, -INFINITY};
+    assert_int_equal(ls_sample(&how[1], none, 2, order, 0.5F), -1);
+}
+
 SUITE_MAIN(runs_setup, scratch_teardown)

@@ -442,6 +442,25 @@ CASE_WITH(test_tensors, scratch_setup, scratch_teardown)
     }
 }
 
+CASE_WITH(test_a_damaged_model_writes_nothing, scratch_setup, scratch_teardown)
+{
+    static const char *const how[] = {"{\"temperature\": 0}", "{\"max_tokens\": 2}"};
+    int32_t ids[] = {5, 6, 7}, length = 3;
+    const struct ls_array prompt[] = {{"ids", "i4", 2, {1, 3}, ids},
+                                      {"lengths", "i4", 1, {1}, &length}};
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_session *s = session_new();
+        float values[32 * 32] = {NAN};
+        char name[16];
+        snprintf(name, sizeof name, "damaged-%d", i);
+        ok(s, "open", keys_of(state, name, layouts[i]), NULL, 0);
+        ok(s, "tensor_set", name_q, &(struct ls_array){"value", "f4", 2, {32, 32}, values}, 1);
+        refused(s, "generate", how[i % 2], prompt, 2, LS_ENUMERIC,
+                "prompt 0, token 3: the model's logits are not finite");
+        ls_session_free(s);
+    }
+}
+
 /* Writes to the memory itself; the other copy follows, or the hash tells that it did not. */
 static void view_write(void **state, const char *name, const char *layout, char hash[33])
 {
