@@ -460,6 +460,29 @@ CASE(test_large_scores)
     }
 }
 
+/* The weight of the first key, 2^t, is 0 below t = -126 on every set, and not above. */
+CASE(test_weights_end_where_numbers_are_subnormal)
+{
+    static const double ts[] = {-127, -126.49, -126.3, -126.01, -125.99};
+    for (int kernel = 0; kernel <= kernel_best_fma(); kernel += LS_ARITHMETIC_COUNT)
+        for (int i = 0; i < 5; i++) {
+            struct instance x =
+                instance_new((struct problem){1, 2, 1, 1, 8, LS_F32, 0, 0, 0, 0, 0, 0}, 3);
+            for (int m = Q; m <= D_O; m++)
+                fill_matrix(&x, m, 3, 0);
+            set(&x, Q, 8, 1);
+            set(&x, K, 0, (float)(ts[i] * log(2) * sqrt(8)));
+            set(&x, V, 0, 1e6F);
+            set(&x, D_O, 8, 1);
+            run(&x, 1, kernel);
+            bool vanishes = get(&x, O, 8) <= 0 && get(&x, D_K, 0) <= 0;
+            if (vanishes != (ts[i] < -126))
+                fail_msg("%s: 2^%g: o %g, d_k %g", kernel_name(kernel), ts[i], get(&x, O, 8),
+                         get(&x, D_K, 0));
+            instance_free(&x);
+        }
+}
+
 /* ---- central differences ---- */
 
 struct differences {

@@ -88,7 +88,7 @@ static inline vec vec_raise(vec a, vec b, float margin)
     return (vec)((larger & (vec_int)a) | (~larger & (vec_int)b));
 }
 
-/* 2^t for t <= 126, exactly 1 at 0. Exactly 0 below about -126, so that masked scores vanish; NaN
+/* 2^t for t <= 126, exactly 1 at 0. Exactly 0 below -126, so that masked scores vanish; NaN
  * stays NaN. 2^r on [-1/2, 1/2] by a minimax polynomial (Remez) of relative error 2.6e-9. */
 static inline vec vec_exp2_fraction(vec r)
 {
@@ -110,7 +110,8 @@ static inline vec vec_exp2(vec t)
 #else
     /* 1.5 * 2^23 leaves the nearest integer in the low bits of a sum; -127 makes the factor 0. */
     const vec magic = vec_set(0x1.8p23f);
-    t = vec_max(vec_set(-127.0f), t);
+    vec_int low = (vec_int)(t < vec_set(-126.0f));
+    t = (vec)((low & (vec_int)vec_set(-127.0f)) | (~low & (vec_int)t));
     vec shifted = t + magic;
     vec_bits factor = ((vec_bits)shifted << 23) + 0x3f800000;
     return vec_exp2_fraction(t - (shifted - magic)) * (vec)factor;
