@@ -43,7 +43,7 @@ struct launcher {
     bool *changed;                   /* [hosts.count] */
     int64_t wanted;                  /* ranks of the given layout */
     int64_t ranks;                   /* of this start */
-    char keys[LS_CONFIG_TEXT_BYTES]; /* and its layout; "": the given one */
+    char keys[LS_SEARCH_KEYS_BYTES]; /* and its layout; "": the given one */
     int64_t starts, launched;        /* launched: those that got a process */
     int64_t too_few;                 /* slots: on so many no layout fits, and hosts may come back */
     int64_t reached, kept; /* the furthest step, and checkpoint or snapshot, of all starts so far */
@@ -91,7 +91,7 @@ static void event_hosts(struct launcher *l)
 static void event_layout(struct launcher *l, const char *name)
 {
     enum { HOSTS_BYTES = 1 << 15 }; /* a record has twice as many */
-    char hosts[HOSTS_BYTES], text[LS_CONFIG_TEXT_BYTES];
+    char hosts[HOSTS_BYTES], text[LS_SEARCH_KEYS_BYTES];
     launch_hosts_text(&l->hosts, l->ranks, hosts, sizeof hosts);
     ls_config_layout_text(l->config, NULL, text, sizeof text);
     struct ls_jsonl *m = event(l, name);
@@ -213,7 +213,7 @@ static void hosts_await(struct launcher *l, bool *over)
 
 static int layout_choose(struct launcher *l, struct ls_error *error)
 {
-    char before[LS_CONFIG_TEXT_BYTES];
+    char before[LS_SEARCH_KEYS_BYTES];
     int64_t ranks = l->ranks;
     memcpy(before, l->keys, sizeof before);
     int status =

@@ -2,7 +2,6 @@
 #include "launch/launch_private.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/planner/search.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +62,14 @@ static void add_all(struct line *line, const char *words)
             word_add(line, words, length);
         words += length + (words[length] == ' ');
     }
+}
+
+static void add_keys(struct line *line, const char *keys)
+{
+    char word[LS_SEARCH_WORD_BYTES];
+    while (!ls_search_word(&keys, word, NULL) && *word)
+        add(line, word);
+    line->cut |= *keys != '\0';
 }
 
 static void add_number(struct line *line, const char *option, int64_t number)
@@ -161,7 +168,7 @@ static void line_make(struct line *line, const struct launch_start *start,
         add(line, launch->words[i]);
     if (!ls_config_is_given(launch->config, "snapshot.every"))
         add(line, "snapshot.every=auto");
-    add_all(line, start->keys);
+    add_keys(line, start->keys);
     const char *first = ls_config_resume_path(launch->config);
     if (first &&
         strcmp(launch->config->train.resume, "auto")) { /* for a run with none of its own */

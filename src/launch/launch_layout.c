@@ -3,7 +3,6 @@
 
 #include <lockstep/base/words.h>
 #include <lockstep/device.h>
-#include <lockstep/planner/search.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -92,16 +91,6 @@ static int search(const struct ls_launch *launch, const struct ls_config *start,
     return status;
 }
 
-/* As a program gets the words from a shell. The planner sets no text that has blanks or quotes. */
-static void quotes_drop(char *keys)
-{
-    char *to = keys;
-    for (const char *from = keys; *from; from++)
-        if (*from != '"')
-            *to++ = *from;
-    *to = '\0';
-}
-
 /* Among layouts on at most `slots` ranks. LS_ELAYOUT: why there is none on all of them. */
 static int planners_best(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          int64_t slots, enum kept kept, double peak_flops, char *keys,
@@ -132,11 +121,9 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
             *ranks = n;
     }
     if (!status) /* what must be set in the configuration as it was given */
-        ls_config_layout_text(&best, config, keys, LS_CONFIG_TEXT_BYTES);
+        ls_config_layout_text(&best, config, keys, LS_SEARCH_KEYS_BYTES);
     if (!status && !strchr(keys, '='))
         keys[0] = '\0';
-    if (!status)
-        quotes_drop(keys);
     return status;
 }
 
@@ -152,7 +139,7 @@ static bool groups_fewer(const struct ls_config *config, int64_t slots, char *ke
         groups--;
     if (workers == 1 || clock || groups == 0)
         return false;
-    snprintf(keys, LS_CONFIG_TEXT_BYTES, "parallel.workers=%ld%s", (long)groups,
+    snprintf(keys, LS_SEARCH_KEYS_BYTES, "parallel.workers=%ld%s", (long)groups,
              config->parallel.servers ? " parallel.servers=0" : "");
     *ranks = groups * each;
     return true;
@@ -162,7 +149,7 @@ static bool groups_fewer(const struct ls_config *config, int64_t slots, char *ke
 static void keys_of_one_rank(const struct ls_config *config, char *keys)
 {
     if (config->check.replay > 0)
-        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, *keys ? " " : "", "check.replay=0");
+        ls_string_add(keys, LS_SEARCH_KEYS_BYTES, *keys ? " " : "", "check.replay=0");
 }
 
 int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
@@ -193,7 +180,7 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
         status = planners_best(launch, hosts, ls_min(slots, wanted), (enum kept)kept, peak_flops,
                                keys, ranks, error);
     if (!status && planned)
-        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, " ", "parallel.auto=false");
+        ls_string_add(keys, LS_SEARCH_KEYS_BYTES, " ", "parallel.auto=false");
     if (!status && *ranks == 1)
         keys_of_one_rank(launch->config, keys);
     return status;

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/lock.h>
 #include <lockstep/launch.h>
+#include <lockstep/planner/search.h>
 #include <lockstep/trace.h>
 
 #include <sys/types.h>
@@ -174,7 +175,7 @@ struct launch_start {
     const struct launch_hosts *hosts;
     struct launch_output *output;
     int64_t ranks;
-    const char *keys; /* of the layout, with spaces between them; "": the given one */
+    const char *keys; /* of the layout, as plans have them; "": the given one */
     bool begun;       /* an earlier start has: the run is this job's */
 };
 /* Whether there is an mpirun (or srun) to start with. LS_ENOTSUP. */
@@ -308,7 +309,7 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
 /* ---- the next layout ------------------------------------------------------------------------- */
 
 /* The given layout if hosts that are up have its `wanted` ranks, else the planner's best on what
- * there is: keys[LS_CONFIG_TEXT_BYTES] = what is to be set for it beside the words of the launch,
+ * there is: keys[LS_SEARCH_KEYS_BYTES] = what is to be set for it beside the words of the launch,
  * and *ranks = its ranks; both stay after an error. LS_ELAYOUT: none fits. LS_ESTOPPED: the
  * launcher was asked to end meanwhile. */
 int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
@@ -389,23 +390,22 @@ bool launch_gain_fails(struct launch_gain *gain, const char *change,
 
 /* Another split of layers over stages, because a stage was measured slow. Zero it first. */
 struct launch_split {
-    char text[LS_CONFIG_TEXT_BYTES];   /* "parallel.split=0-2,3"; "": none */
-    char of[LS_CONFIG_TEXT_BYTES];     /* keys of the layout that it is for */
-    char before[LS_CONFIG_TEXT_BYTES]; /* the split before; "": that of the layout */
-    int64_t ranks;                     /* of that layout */
+    char text[LS_CONFIG_TEXT_BYTES + 16];   /* "parallel.split=0-2,3"; "": none */
+    char of[LS_SEARCH_KEYS_BYTES];          /* keys of the layout that it is for */
+    char before[LS_CONFIG_TEXT_BYTES + 16]; /* the split before; "": that of the layout */
+    int64_t ranks;                          /* of that layout */
     struct launch_gain gain;
     double next_s; /* no other change before */
     bool fails;    /* the newest change gained nothing: the next start
                     * undoes it, and no other is made */
     bool over;
 };
-/* Adds the split to keys[LS_CONFIG_TEXT_BYTES], the layout of the next start, if it is for that;
+/* Adds the split to keys[LS_SEARCH_KEYS_BYTES], the layout of the next start, if it is for that;
  * if the newest gained nothing, the one before. What a start without it takes is not judged. */
 void launch_split_add(struct launch_split *split, int64_t ranks, char *keys);
 /* Whether this start is to end for another split: launch.slow says so, a stage has been slow for
- * some time, and steps should take less with the split, which is recorded and which the keys have
- * room for; or the newest change gained nothing. keys: of this start; slots: how many of its ranks
- * a host holds at most. */
+ * some time, and steps should take less with the split, which is recorded; or the newest change
+ * gained nothing. keys: of this start; slots: how many of its ranks a host holds at most. */
 bool launch_split_change(struct launch_split *split, const struct launch_watch *watch,
                          const struct ls_launch *launch, int64_t slots, int64_t ranks,
                          const char *keys, struct launch_events *events);

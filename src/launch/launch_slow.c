@@ -9,7 +9,7 @@ static int64_t ranks_without(const struct launch_hosts *hosts, struct launch_hos
                              const char *what, int64_t wanted, const struct launch_watch *watch,
                              const struct ls_launch *launch)
 {
-    char keys[LS_CONFIG_TEXT_BYTES];
+    char keys[LS_SEARCH_KEYS_BYTES];
     struct ls_error why = {0};
     host->up = false;
     int64_t slots = launch_hosts_slots(hosts, false);

@@ -23,7 +23,7 @@ void launch_split_add(struct launch_split *split, int64_t ranks, char *keys)
         memcpy(split->text, split->before, sizeof split->text);
     split->fails = false;
     if (is_of(split, ranks, keys))
-        ls_string_add(keys, LS_CONFIG_TEXT_BYTES, *keys ? " " : "", "%s", split->text);
+        ls_string_add(keys, LS_SEARCH_KEYS_BYTES, *keys ? " " : "", "%s", split->text);
     else
         split->gain.expected_s = 0; /* a start without it cannot be judged */
 }
@@ -31,13 +31,8 @@ void launch_split_add(struct launch_split *split, int64_t ranks, char *keys)
 /* The configuration of a start. False: a key is refused, of which the start knows more. */
 static bool config_make(const struct ls_launch *launch, const char *keys, struct ls_config *config)
 {
-    char words[LS_CONFIG_TEXT_BYTES], *save = NULL;
     *config = *launch->config;
-    snprintf(words, sizeof words, "%s", keys);
-    for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        if (ls_config_set(config, word, NULL))
-            return false;
-    return true;
+    return ls_search_keys_set(config, keys, NULL) == LS_OK;
 }
 
 /* Of "0.3,0.1" the numbers; false: there are others than so many. */
@@ -90,20 +85,16 @@ static void change_record(struct launch_split *split, const struct ls_rebalance 
            ls_duration(split->gain.expected_s).text, found->split);
 }
 
-/* Takes the new split for the layout of keys, without the split that these end in. False, and
- * nothing changes: together they are longer than a text of keys may be. */
-static bool split_take(struct launch_split *split, const char *keys, const char *new)
+/* Takes the new split for the layout of keys, without the split that these end in. */
+static void split_take(struct launch_split *split, const char *keys, const char *new)
 {
     size_t length = strlen(keys), last = strlen(split->text);
     bool has = last > 0 && length >= last && !strcmp(keys + length - last, split->text);
     length -= has ? last : 0;
     length -= has && length > 0;
-    if (length + strlen(" " KEY) + strlen(new) >= sizeof split->text)
-        return false;
     snprintf(split->of, sizeof split->of, "%.*s", (int)length, keys);
     snprintf(split->before, sizeof split->before, "%s", has ? split->text : "");
     snprintf(split->text, sizeof split->text, KEY "%s", new);
-    return true;
 }
 
 bool launch_split_change(struct launch_split *split, const struct launch_watch *watch,
@@ -120,13 +111,7 @@ bool launch_split_change(struct launch_split *split, const struct launch_watch *
     split->next_s = now_s + STAYS_S; /* what is not worth it now is looked at again then */
     if (!split_find(watch, launch, slots, keys, &found))
         return false;
-    if (!split_take(split, keys, found.split)) {
-        ls_log(launch->log, LS_LOG_WARNING,
-               "stage %ld is slow, but its layers stay: the keys of the layout have no room for "
-               "another split",
-               (long)found.stage);
-        return false;
-    }
+    split_take(split, keys, found.split);
     split->ranks = ranks;
     split->gain.stage = found.stage;
     change_record(split, &found, watch, launch, events);
@@ -136,7 +121,7 @@ bool launch_split_change(struct launch_split *split, const struct launch_watch *
 void launch_split_gained(struct launch_split *split, const struct launch_watch *watch,
                          const struct ls_launch *launch, struct launch_events *events)
 {
-    char change[LS_CONFIG_TEXT_BYTES + 8];
+    char change[sizeof split->text + 8];
     snprintf(change, sizeof change, "with %s", split->text);
     if (!launch_gain_fails(&split->gain, change, watch, launch, events))
         return;

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORD_BYTES = 5 * LS_CONFIG_TEXT_BYTES }; /* of a key with its value */
-
 /* The character at *at of a word, which a backslash escapes in quotes, as ls_config_value writes
  * it; *at goes to its last byte. */
 static char char_read(const char *text, size_t *at, bool quoted)
@@ -20,25 +18,21 @@ static char char_read(const char *text, size_t *at, bool quoted)
 }
 
 /* A word as a shell reads it: without its quotes. */
-static int word_set(struct ls_config *config, const char *text, size_t length,
-                    struct ls_error *error)
+static int word_read(const char *text, size_t length, char *word, struct ls_error *error)
 {
-    char word[WORD_BYTES + sizeof "parallel."] = "";
     size_t used = 0;
     bool quoted = false;
-    if (length >= WORD_BYTES)
+    if (length >= LS_SEARCH_WORD_BYTES)
         return ls_error_set(error, LS_ECONFIG,
                             "%.64s...: expected a key with its value of at most %d bytes in all",
-                            text, WORD_BYTES - 1);
-    if (!memchr(text, '.', strcspn(text, "=")))
-        used = (size_t)snprintf(word, sizeof word, "parallel.");
+                            text, LS_SEARCH_WORD_BYTES - 1);
     for (size_t i = 0; i < length; i++)
         if (text[i] == '"')
             quoted = !quoted;
         else
             word[used++] = char_read(text, &i, quoted);
     word[used] = '\0';
-    return ls_config_set(config, word, error);
+    return LS_OK;
 }
 
 /* Whether another key is behind the comma, or nothing: a split has commas of its own. */
@@ -62,16 +56,32 @@ static size_t word_length(const char *text)
     return end;
 }
 
+int ls_search_word(const char **text, char *word, struct ls_error *error)
+{
+    size_t length = 0;
+    word[0] = '\0';
+    while (**text && (length = word_length(*text)) == 0)
+        ++*text;
+    int status = word_read(*text, length, word, error);
+    if (!status)
+        *text += length;
+    return status;
+}
+
 int ls_search_keys_set(struct ls_config *config, const char *text, struct ls_error *error)
 {
-    int status = LS_OK;
-    while (*text && !status) {
-        size_t length = word_length(text);
-        if (length > 0)
-            status = word_set(config, text, length, error);
-        text += length + (text[length] != '\0');
+    static const char section[] = "parallel.";
+    enum { SECTION = sizeof section - 1 };
+    char word[SECTION + LS_SEARCH_WORD_BYTES];
+    memcpy(word, section, SECTION);
+    for (;;) {
+        int status = ls_search_word(&text, word + SECTION, error);
+        if (status || !word[SECTION])
+            return status;
+        bool whole = memchr(word + SECTION, '.', strcspn(word + SECTION, "="));
+        if ((status = ls_config_set(config, whole ? word + SECTION : word, error)))
+            return status;
     }
-    return status;
 }
 
 /* Keys of the layout become their defaults, but those of the command line, and the budget, which is
@@ -85,12 +95,14 @@ static int layout_forget(struct ls_config *config, struct ls_error *error)
     config->memory.device_budget = before.memory.device_budget;
     int status = LS_OK;
     for (size_t i = 0; i < count && !status; i++) {
-        char word[WORD_BYTES];
+        char text[LS_SEARCH_WORD_BYTES], word[LS_SEARCH_WORD_BYTES];
         if (keys[i].part != LS_CONFIG_LAYOUT || before.origin[i].line != LS_CONFIG_FROM_OVERRIDE)
             continue;
-        int used = snprintf(word, sizeof word, "%s=", keys[i].name);
-        ls_config_value(&before, &keys[i], word + used, sizeof word - (size_t)used);
-        status = word_set(config, word, strlen(word), error);
+        int used = snprintf(text, sizeof text, "%s=", keys[i].name);
+        ls_config_value(&before, &keys[i], text + used, sizeof text - (size_t)used);
+        status = word_read(text, strlen(text), word, error);
+        if (!status)
+            status = ls_config_set(config, word, error);
     }
     return status;
 }

@@ -662,7 +662,7 @@ CASE(test_replays_end_with_the_last_but_one_rank)
         const struct launch_watch watch = {0};
         struct launch_hosts hosts = {0};
         struct ls_error error = {0};
-        char keys[LS_CONFIG_TEXT_BYTES] = "";
+        char keys[LS_SEARCH_KEYS_BYTES] = "";
         int64_t ranks, wanted = ls_config_ranks(&config);
         assert_ok(launch_hosts_here(&hosts, cases[i].slots, &error), error);
         assert_ok(launch_layout_choose(&launch, &hosts, &watch, wanted, keys, &ranks, &error),

@@ -108,7 +108,7 @@ CASE_WITH(test_a_start_without_the_split_is_not_judged, scratch_setup, scratch_t
         .text = SPLIT, .ranks = 2, .gain = {.before_s = 2, .expected_s = 1}};
     struct launch_watch watch = {.stepped = true, .step = 9, .step_s = 3};
     const struct launch_job ended = {.code = ls_exit_code(LS_ELAYOUT)};
-    char keys[LS_CONFIG_TEXT_BYTES] = "", others[LS_CONFIG_TEXT_BYTES] = "parallel.dp=2";
+    char keys[LS_SEARCH_KEYS_BYTES] = "", others[LS_CONFIG_TEXT_BYTES] = "parallel.dp=2";
     struct job job;
     job_open(&job, *state);
     launch_split_add(&split, 2, keys);
@@ -128,7 +128,7 @@ CASE_WITH(test_a_split_that_fails_is_not_started_again, scratch_setup, scratch_t
     struct launch_split split = {
         .text = SPLIT, .before = BEFORE, .ranks = 2, .gain = {.before_s = 2, .expected_s = 1}};
     struct launch_watch watch = {.stepped = true, .step = 9, .step_s = 3, .stage = -1};
-    char keys[LS_CONFIG_TEXT_BYTES] = "";
+    char keys[LS_SEARCH_KEYS_BYTES] = "";
     struct job job;
     job_open(&job, *state);
     launch_split_gained(&split, &watch, &job.launch, &job.events);
@@ -138,23 +138,21 @@ CASE_WITH(test_a_split_that_fails_is_not_started_again, scratch_setup, scratch_t
     ls_jsonl_close(job.events.file, NULL);
 }
 
-/* A start gets a whole split, or keeps the one that it has. */
-CASE_WITH(test_keys_without_room_for_a_split, scratch_setup, scratch_teardown)
+/* However long they are, and with texts in quotes. */
+CASE_WITH(test_long_keys_take_a_split, scratch_setup, scratch_teardown)
 {
     const struct launch_watch watch = {.stepped = true, .step = 1, .step_s = 2, .stages_s = "3,1"};
     struct launch_split split = {0};
-    char keys[LS_CONFIG_TEXT_BYTES] = "parallel.pp=2";
+    char keys[LS_SEARCH_KEYS_BYTES], before[sizeof keys], file[LS_CONFIG_TEXT_BYTES];
     struct job job;
     job_open(&job, *state);
-    while (strlen(keys) + strlen(" " SPLIT) < sizeof keys)
-        ls_string_add(keys, sizeof keys, " ", "parallel.pp=2");
-    assert_false(launch_split_change(&split, &watch, &job.launch, 2, 2, keys, &job.events));
-    assert_string_equal(split.text, "");
-    split.next_s = 0;
-    keys[strlen("parallel.pp=2")] = '\0';
-    assert_true(launch_split_change(&split, &watch, &job.launch, 2, 2, keys, &job.events));
+    snprintf(file, sizeof file, "/%0*d b", (int)sizeof file - 4, 0);
+    snprintf(before, sizeof before, "parallel.pp=2 memory.file=\"%s\"", file);
+    assert_true(launch_split_change(&split, &watch, &job.launch, 2, 2, before, &job.events));
+    snprintf(keys, sizeof keys, "%s", before);
     launch_split_add(&split, 2, keys);
-    assert_string_equal(keys, "parallel.pp=2 " SPLIT);
+    assert_int_equal(strlen(keys), strlen(before) + strlen(" " SPLIT));
+    assert_string_equal(keys + strlen(before), " " SPLIT);
     ls_jsonl_close(job.events.file, NULL);
 }
 

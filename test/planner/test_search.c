@@ -138,6 +138,19 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
         fail_msg("case %d: a layout is bounded by %g times what it takes", i, all->bound_share);
 }
 
+/* The search of the case against that of every layout. */
+static void both_compare(int i, struct ls_search_options options)
+{
+    struct ls_error error = {0};
+    struct ls_search search, exhaustive;
+    assert_ok(ls_search_run(&options, &search, &error), error);
+    options.exhaustive = true;
+    assert_ok(ls_search_run(&options, &exhaustive, &error), error);
+    lists_compare(i, options.goal, &search, &exhaustive);
+    ls_search_release(&search);
+    ls_search_release(&exhaustive);
+}
+
 /* And it looks at fewer. */
 CASE(test_the_best_is_the_best)
 {
@@ -195,24 +208,15 @@ CASE(test_bounds_of_blocks_and_updates)
     for (int i = 0; i < 6; i += check_every(4, 4)) {
         struct ls_config config;
         struct ls_error error = {0};
-        struct ls_search search[2];
         ls_config_defaults(&config);
         for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
             set(&config, "%s", shape[k]);
         for (int k = 0; k < 2; k++)
             set(&config, "%s", recipes[i][k]);
         assert_ok(ls_config_resolve(&config, 257, &error), error);
-        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
-            const struct ls_search_options options = {.config = &config,
-                                                      .cluster = &cluster,
-                                                      .top = 4,
-                                                      .pinned = memory_pinned,
-                                                      .exhaustive = exhaustive};
-            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
-        }
-        lists_compare(i, LS_GOAL_TIME, &search[0], &search[1]);
-        ls_search_release(&search[0]);
-        ls_search_release(&search[1]);
+        both_compare(
+            i, (struct ls_search_options){
+                   .config = &config, .cluster = &cluster, .top = 4, .pinned = memory_pinned});
     }
     ls_cluster_release(&cluster);
 }
@@ -748,7 +752,7 @@ CASE(test_what_is_not_held_is_not_counted)
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i += (size_t)check_every(2, 2)) {
         struct ls_config config;
         struct ls_error error = {0};
-        struct ls_search search[2];
+        struct ls_search search;
         ls_config_defaults(&config);
         for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
             set(&config, "%s", shape[k]);
@@ -762,18 +766,11 @@ CASE(test_what_is_not_held_is_not_counted)
                                             .top = 4,
                                             .pinned = memory_pinned};
         cluster.accelerator.memory_bytes = 1e12;
-        assert_ok(ls_search_run(&options, &search[0], &error), error);
-        cluster.accelerator.memory_bytes = 1.2 * search[0].plans[0].forecast.device_bytes;
-        ls_search_release(&search[0]);
+        assert_ok(ls_search_run(&options, &search, &error), error);
+        cluster.accelerator.memory_bytes = 1.2 * search.plans[0].forecast.device_bytes;
+        ls_search_release(&search);
         options.goal = LS_GOAL_TIME;
-        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
-            options.exhaustive = exhaustive;
-            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
-        }
-        lists_compare((int)i, LS_GOAL_TIME, &search[0], &search[1]);
-        print_message("%s: %d plans\n", recipes[i][0], search[1].count);
-        ls_search_release(&search[0]);
-        ls_search_release(&search[1]);
+        both_compare((int)i, options);
     }
     ls_cluster_release(&cluster);
 }
@@ -786,7 +783,6 @@ CASE(test_stages_that_fit)
     struct ls_error error = {0};
     struct ls_layout layout;
     struct ls_forecast f;
-    struct ls_search search[2];
     assert_ok(ls_cluster_set(&cluster, "accelerators", "2", &error), error);
     set(&config, "model.layers=12");
     set(&config, "model.context=1024");
@@ -802,17 +798,9 @@ CASE(test_stages_that_fit)
     const struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
     assert_ok(ls_forecast_make(&ask, &f, &error), error);
     cluster.accelerator.memory_bytes = f.device_bytes;
-    for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
-        const struct ls_search_options options = {.config = &config,
-                                                  .cluster = &cluster,
-                                                  .top = 4,
-                                                  .pinned = ls_config_is_given,
-                                                  .exhaustive = exhaustive};
-        assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
-    }
-    lists_compare(0, LS_GOAL_TIME, &search[0], &search[1]);
-    ls_search_release(&search[0]);
-    ls_search_release(&search[1]);
+    both_compare(
+        0, (struct ls_search_options){
+               .config = &config, .cluster = &cluster, .top = 4, .pinned = ls_config_is_given});
     ls_cluster_release(&cluster);
 }
 
@@ -832,7 +820,6 @@ CASE(test_zero_that_is_pinned)
         struct ls_cluster cluster;
         struct ls_config config = case_draw((uint64_t)(1 + i / CASES), &cluster);
         struct ls_error error = {0};
-        struct ls_search search[2];
         assert_ok(ls_cluster_set(&cluster, "accelerators", "2", &error), error);
         cluster.accelerator.memory_bytes = 1e12;
         set(&config, "memory.recompute=none");
@@ -842,18 +829,11 @@ CASE(test_zero_that_is_pinned)
         for (int k = 0; k < 3 && cases[i % CASES].keys[k]; k++)
             set(&config, "%s", cases[i % CASES].keys[k]);
         assert_ok(ls_config_resolve(&config, 257, &error), error);
-        for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
-            const struct ls_search_options options = {.config = &config,
-                                                      .cluster = &cluster,
-                                                      .accelerators = cases[i % CASES].accelerators,
-                                                      .top = 4,
-                                                      .pinned = ls_search_given,
-                                                      .exhaustive = exhaustive};
-            assert_ok(ls_search_run(&options, &search[exhaustive], &error), error);
-        }
-        lists_compare(i, LS_GOAL_TIME, &search[0], &search[1]);
-        ls_search_release(&search[0]);
-        ls_search_release(&search[1]);
+        both_compare(i, (struct ls_search_options){.config = &config,
+                                                   .cluster = &cluster,
+                                                   .accelerators = cases[i % CASES].accelerators,
+                                                   .top = 4,
+                                                   .pinned = ls_search_given});
         ls_cluster_release(&cluster);
     }
 }
@@ -1108,6 +1088,15 @@ CASE(test_keys_are_set)
     assert_int_equal(config.parallel.tp, 2);
     assert_ok(ls_search_apply(&plan, &config, &error), error);
     assert_string_equal(config.memory.file, path);
+    /* Words, as a program gets them. */
+    const char *keys =
+        " memory.recompute=\"full@0;selective@1\"  memory.file=\"a b\" parallel.tp=2";
+    static const char *const words[] = {"memory.recompute=full@0;selective@1", "memory.file=a b",
+                                        "parallel.tp=2", "", ""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        assert_ok(ls_search_word(&keys, word, &error), error);
+        assert_string_equal(word, words[i]);
+    }
     snprintf(word, sizeof word, "zero=%0*d", (int)sizeof word - 6, 3); /* it is not cut to 0 */
     assert_int_equal(ls_search_keys_set(&config, word, &error), LS_ECONFIG);
     assert_non_null(strstr(error.text, "zero=000"));

@@ -49,7 +49,10 @@ enum { LS_SEARCH_TOP_MAX = 64 };
 /* For pinned: those that were given beside config's file. A file's are where a search begins. */
 bool ls_search_given(const struct ls_config *config, const char *key);
 
-enum { LS_SEARCH_KEYS_BYTES = 24 * LS_CONFIG_TEXT_BYTES }; /* four texts of these, and others */
+enum {
+    LS_SEARCH_KEYS_BYTES = 24 * LS_CONFIG_TEXT_BYTES, /* four texts of these, and others */
+    LS_SEARCH_WORD_BYTES = 5 * LS_CONFIG_TEXT_BYTES,  /* a key with its value */
+};
 
 struct ls_search_plan {
     char keys[LS_SEARCH_KEYS_BYTES]; /* as one writes them on a command line */
@@ -90,6 +93,9 @@ int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
 /* Sets keys of a layout, written as a plan has them, with their quotes or without, or shorter:
  * "pp=8,tp=8", with commas, and without "parallel.". LS_ECONFIG. */
 int ls_search_keys_set(struct ls_config *config, const char *text, struct ls_error *error);
+/* word[LS_SEARCH_WORD_BYTES] = the first of such keys, as a program gets it from a shell, "": there
+ * is none; *text goes behind it. LS_ECONFIG: it is too long. */
+int ls_search_word(const char **text, char *word, struct ls_error *error);
 
 /* What the goal makes small, by which a list is ordered: seconds of a step, accelerator seconds of
  * a step, or bytes. */
