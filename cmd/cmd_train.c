@@ -281,12 +281,19 @@ static void blend_print(const struct ls_training_data *data)
 static void samples_print(const struct ls_config *config, const struct ls_error *missing)
 {
     struct ls_training_data data = {0};
+    struct ls_tokenizer *tokenizer = NULL;
     struct ls_error error = *missing;
     if (!ls_config_has_data(config) && !missing->code) {
         puts("# data.train is not set: its samples are not counted");
         return;
     }
-    if (missing->code || ls_training_data_open(config, NULL, &data, &error)) {
+    int status = missing->code;
+    if (!status)
+        status = ls_config_tokenizer(config, &tokenizer, &error);
+    if (!status)
+        status = ls_training_data_open(config, tokenizer, &data, &error);
+    ls_tokenizer_free(tokenizer);
+    if (status) {
         printf("# %s cannot be read, its samples are not counted: %s\n", ls_config_data_key(config),
                error.text);
         return;

@@ -15,8 +15,10 @@ enum { GPT2_VOCABULARY = 50257 }; /* of GPT-2's own tokenizer: its last token en
  * Without it, the run's tokenizer says what ends a document. */
 static json_t *description_begin(const struct exporting *ex)
 {
+    /* No code is exported, so none is named: auto_map. */
     static const char *const ours[] = {"rope_theta",  "rope_scaling",        "rope_parameters",
-                                       "torch_dtype", "quantization_config", NULL};
+                                       "torch_dtype", "quantization_config", "auto_map",
+                                       NULL};
     const char *folder = ex->source->folder;
     const char *type = ls_family_of(ex->config.model.arch)->hf.model_type;
     char path[PATH_MAX];

@@ -139,6 +139,8 @@ CASE(test_special_tokens)
            "$L train $C data.train=with_train data.valid= train.steps=1 train.out=llama && "
            "echo $(($(wc -c < with_train.bin) - $(wc -c < without_train.bin))) bytes more",
            0, "\n2 bytes more");
+    expect("$L train $C data.train=with_train data.valid= data.tokenizer=byte --dry-run", 0,
+           "its samples are not counted: command line: data.train");
     expect("$L generate llama --prompts end.txt --tokens 1", 0, "\"prompt_tokens\":4,");
     expect("$L generate llama --prompts end.txt --tokens 1 --no-special-tokens "
            "--special-tokens text",

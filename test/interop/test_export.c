@@ -132,6 +132,8 @@ CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
     json_edit(scratch_path(folder, "config.json"), "eos_token_id", "[7, 9]");
     json_edit(scratch_path(folder, "config.json"), "unheard_of", "1");
+    json_edit(scratch_path(folder, "config.json"), "auto_map",
+              "{\"AutoConfig\": \"configuration_own.OwnConfig\"}"); /* code, which stays behind */
     scratch_write(scratch_path(folder, "generation_config.json"), "{\"a\": 1}", 8);
     scratch_write(scratch_path(folder, "chat_template.jinja"), "hello", 5);
     assert_int_equal(mkdir(scratch_path(folder, "additional_chat_templates"), 0700), 0);
@@ -154,6 +156,7 @@ CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
     assert_non_null(strstr(text, "\"unheard_of\": 1"));
     assert_non_null(strstr(text, "\"dtype\": \"bfloat16\""));
     assert_null(strstr(text, "float32"));
+    assert_null(strstr(text, "auto_map"));
     assert_non_null(strstr(text, "7,\n    9"));
     free(text);
 }
