@@ -66,7 +66,8 @@ void ls_model_source_tell(const struct ls_model_source *source, const struct ls_
 int ls_model_source_adapt(struct ls_model_source *source, const char *folder,
                           struct ls_error *error);
 /* Copies what belongs to the model but is no weight (tokenizer, generation_config.json,
- * config.json) to RUN/hf; nothing if the source has none of it. */
+ * config.json) to RUN/hf; what an earlier start kept there of another model goes. source: NULL: of
+ * a model that begins from none. */
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error);
 

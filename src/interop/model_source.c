@@ -539,30 +539,37 @@ void interop_files_tell(const char *folder, const struct ls_log *log)
 static void file_drop(const char *from, const char *to, const char *name)
 {
     char path[PATH_MAX];
-    if (!interop_exists(from, name) && ls_path_join(path, to, name, NULL) == LS_OK)
+    if (!(from && interop_exists(from, name)) && ls_path_join(path, to, name, NULL) == LS_OK)
         unlink(path);
 }
 
-/* What an earlier start kept of another model. */
+/* What an earlier start kept of another model. from: NULL: this one has no files. */
 static void files_drop(const char *from, const char *to)
 {
+    char path[PATH_MAX];
     json_t *templates = ls_chat_files(to), *each;
     size_t i;
     for (const char *const *name = kept_files; *name; name++)
         file_drop(from, to, *name);
     json_array_foreach(templates, i, each) file_drop(from, to, json_string_value(each));
     json_decref(templates);
+    if (!from && ls_path_join(path, to, LS_CHAT_FOLDER, NULL) == LS_OK)
+        rmdir(path);
+    if (!from)
+        rmdir(to);
 }
 
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error)
 {
     char to[PATH_MAX];
-    const char *from = source->folder;
+    const char *from = source ? source->folder : NULL;
     int status = ls_path_join(to, run, "hf", error);
-    if (status || !from)
+    if (status)
         return status;
-    interop_files_tell(from, source->log);
     files_drop(from, to);
+    if (!from)
+        return LS_OK;
+    interop_files_tell(from, source->log);
     return interop_files_copy(from, to, true, fault, error);
 }

@@ -16,10 +16,10 @@
 /* What goes with the model that the run begins from, and is no weight, lies with the run too. */
 static int source_keep(const struct ls_config *config, struct ls_error *error)
 {
-    struct ls_model_source *source;
-    if (!config->model_keys.from[0])
-        return LS_OK;
-    int status = ls_model_source_open(&source, config->model_keys.from, NULL, error);
+    struct ls_model_source *source = NULL;
+    int status = LS_OK;
+    if (config->model_keys.from[0])
+        status = ls_model_source_open(&source, config->model_keys.from, NULL, error);
     if (!status)
         status = ls_model_source_keep(source, config->train.out, NULL, error);
     ls_model_source_close(source);

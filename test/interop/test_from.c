@@ -183,6 +183,9 @@ CASE_WITH(test_files_of_an_earlier_start, tokens_setup, scratch_teardown)
     assert_int_equal(access(scratch_path(*state, "run/hf/generation_config.json"), F_OK), -1);
     assert_int_equal(
         access(scratch_path(*state, "run/hf/additional_chat_templates/rag.jinja"), F_OK), -1);
+    assert_true(ls_directory_remove(scratch_path(*state, "run/checkpoints")));
+    trained(*state, "run", "train.steps=1" TINY);
+    assert_int_equal(access(scratch_path(*state, "run/hf"), F_OK), -1);
 }
 
 /* A store that another tokenizer made than the one of data.tokenizer, or of the model. */
