@@ -15,7 +15,7 @@ struct events {
     const struct ls_log *caller; /* the log that was given to the run; may be NULL */
     struct ls_log log;           /* the log that the trainer gets: warnings become events too */
     int64_t step;                /* done; kept by the run */
-    char early[4][512];          /* warnings from before the file was open */
+    char early[16][1024];        /* warnings from before the file was open, the first ones */
     int early_count;
 };
 
