@@ -125,6 +125,31 @@ static int verify_one(struct verified *verified, const char *directory, struct l
     return LS_OK;
 }
 
+/* Those of a run with async.mode: of each step that the run has every worker has one, too. */
+static int verify_workers(const char *run, const int64_t *steps, int64_t count,
+                          struct verified *verified, struct ls_error *error)
+{
+    char folder[PATH_MAX], of_run[PATH_MAX], directory[PATH_MAX];
+    int status = LS_OK;
+    for (int worker = 0; !status; worker++) {
+        int length = snprintf(folder, sizeof folder, "%s/workers/%04d", run, worker);
+        if (length >= (int)sizeof folder || access(folder, F_OK))
+            break;
+        for (int64_t i = 0; i < count && !status; i++) {
+            status = ls_checkpoint_path(directory, folder, steps[i], error);
+            if (!status)
+                status = ls_checkpoint_path(of_run, run, steps[i], error);
+            if (!status && access(directory, F_OK) == 0)
+                status = verify_one(verified, directory, error);
+            else if (!status && access(of_run, F_OK) == 0) { /* a run that goes on removed none */
+                cmd_print("DAMAGED  %s: it is missing\n", directory);
+                verified->damaged++;
+            }
+        }
+    }
+    return status;
+}
+
 /* A checkpoint, or all of a run: the damaged ones too. */
 static int verify_path(const char *path, struct verified *verified, struct ls_error *error)
 {
@@ -152,6 +177,8 @@ static int verify_path(const char *path, struct verified *verified, struct ls_er
         if (!status)
             status = verify_one(verified, directory, error);
     }
+    if (!status)
+        status = verify_workers(run, steps, count, verified, error);
     free(steps);
     return status;
 }

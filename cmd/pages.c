@@ -403,14 +403,16 @@ static const struct cmd_page pages[] = {
      "a run of the mean of several.",
      none, NULL, 0, NULL},
     {"ckpt verify", "PATH...", "check every byte of checkpoints",
-     "Reads all checkpoints of each run, or the checkpoint that PATH is, and compares every file "
-     "with its size and its digest. Each checkpoint is one line, a damaged one with the file that "
-     "is. The exit code is 1 if any is damaged. Nothing is written, and a run may train meanwhile.",
+     "Reads all checkpoints of each run, those of its workers too, or the checkpoint that PATH is, "
+     "and compares every file with its size and its digest. Each checkpoint is one line, a damaged "
+     "one with the file that is. The exit code is 1 if any is damaged. Nothing is written, and a "
+     "run may train meanwhile.",
      none, cmd_ckpt_verify, 0, "lockstep ckpt verify runs/demo\n"},
     {"ckpt inspect", "PATH", "show what a checkpoint holds",
      "Prints step, tokens, hash of the state, digest of the recipe, the layout and the build that "
      "wrote it, and its tensors: of the newest checkpoint of a run, of the one that --step names, "
-     "or of the checkpoint that PATH is. It is verified first.",
+     "or of the checkpoint that PATH is. Digests of values are not compared: `ckpt verify` does "
+     "that.",
      ckpt_inspect_options, cmd_ckpt_inspect, 1,
      "lockstep ckpt inspect runs/demo\nlockstep ckpt inspect runs/demo --step 300 --tensors\n"},
     {"ckpt reshard", "PATH [key=value...] --out RUN", "write a checkpoint as another layout would",

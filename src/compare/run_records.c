@@ -91,11 +91,14 @@ static void event_visit(struct collector *c, const char *event, const char *data
     snprintf(c->record->data, sizeof c->record->data, "%s", data);
 }
 
-/* A float's decimal, read as a double, may be off by a rounding. */
+/* A float's decimal, read as a double, may be off by a rounding. What is not finite has null, read
+ * as NaN. */
 static bool is_of(double decimal, uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
+    if (!isfinite(value))
+        return isnan(decimal);
     return fabs(decimal - (double)value) <= fabs((double)value) * 0x1p-23;
 }
 

@@ -338,6 +338,18 @@ CASE(test_an_audit_that_compares_nothing_is_no_verdict)
 }
 
 /* Only the chain tells of records that were removed: without one they are missing, no more. */
+/* A loss that is not finite is null in its record. */
+CASE(test_losses_that_are_not_finite)
+{
+    expect("$L train $C train.out=lost train.steps=4 train.save_every=2 train.on_nonfinite=skip "
+           "optim.lr=1000 optim.warmup_steps=0 numerics.precision=fp16",
+           0, "skipped");
+    expect("$L audit lost --steps 3..4 parallel.threads=1", 0, "equal; compared: 2 losses");
+    expect("sed -i '/\"step\": 3,/s/\"loss\": null/\"loss\": 1.5/' lost/metrics.jsonl && "
+           "$L audit lost --steps 3..4 parallel.threads=1",
+           1, "its loss is not that of loss_bits");
+}
+
 CASE(test_records_without_a_chain)
 {
     altered_make(unchain);

@@ -224,4 +224,19 @@ CASE(test_ckpt_refuses)
     expect("$L ckpt inspect one --step 3", ls_exit_code(LS_ECKPT), "those of the steps 5, 4, 2");
 }
 
+/* Each worker has a checkpoint of each step, too. */
+CASE(test_workers)
+{
+    expect("$L train $C train.out=diloco train.steps=4 train.save_every=2 async.mode=diloco "
+           "async.workers=2 async.sync_every=2 && $L ckpt verify diloco",
+           0, "whole    diloco/workers/0001/checkpoints/step-00000004");
+    expect("printf x | dd of=diloco/workers/0001/checkpoints/step-00000004/$M bs=1 seek=900 "
+           "conv=notrunc && rm -r diloco/workers/0000/checkpoints/step-00000002; "
+           "$L ckpt verify diloco",
+           1, "DAMAGED  diloco/workers/0001/checkpoints/step-00000004: ");
+    assert_text_contains(output,
+                         "DAMAGED  diloco/workers/0000/checkpoints/step-00000002: it is missing\n");
+    assert_text_contains(output, "whole    diloco/checkpoints/step-00000004: ");
+}
+
 SUITE_MAIN(run_setup, scratch_teardown)
