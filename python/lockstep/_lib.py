@@ -69,7 +69,14 @@ class Report(ctypes.Structure):
 
 
 def _launched() -> bool:
-    return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
+    # As ls_mpi_launched judges, which is not loaded yet.
+    def above(name: str, least: int) -> bool:
+        value = os.environ.get(name, "")
+        return value.isdigit() and int(value) > least
+
+    return (above("OMPI_COMM_WORLD_SIZE", 0) or above("PMI_SIZE", 0) or "PMIX_RANK" in os.environ or
+            "PMI_RANK" in os.environ or
+            ("SLURM_PROCID" in os.environ and above("SLURM_STEP_NUM_TASKS", 1)))
 
 
 def _load() -> ctypes.CDLL:
@@ -165,11 +172,16 @@ def uninterrupted(first: Callable[[], None] = lambda: None) -> Iterator[List[int
             before(number, frame)
         first()
 
-    signal.signal(signal.SIGINT, hear)
+    hears = True
+    try:
+        signal.signal(signal.SIGINT, hear)
+    except ValueError:  # a subinterpreter's main thread gets no signals
+        hears = False
     try:
         yield heard
     finally:
-        signal.signal(signal.SIGINT, before)
+        if hears:
+            signal.signal(signal.SIGINT, before)
         if len(heard) == 1:
             before(heard[0], None)
 

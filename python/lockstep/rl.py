@@ -44,8 +44,9 @@ class Metrics(NamedTuple):
     that they were drawn from (by default an estimate); both before the first update, as is ``loss``,
     of the first minibatch, the bonus taken off. Over all updates: ``clip_share``, the share of
     tokens that clipping left without gradient; ``ratio_*``, the range of new to old probability;
-    ``kl_old``, the mean of :func:`k3` of both. ``tokens_per_s`` counts rollout and updates.
-    ``rewards`` are the means of each reward function, not weighted. The rest is of the last update.
+    ``kl_old``, the mean of :func:`k3` of the old policy, which drew, and the new. ``tokens_per_s``
+    counts rollout and updates. ``rewards`` are the means of each reward function, not weighted. The
+    rest is of the last update.
     """
 
     step: int
@@ -249,7 +250,7 @@ class GRPO(Loop):
         return self._record(Metrics(
             last.step, rewards.mean(), rewards.std(), losses[0], float(np.mean(kl)),
             entropy.mean(dtype=np.float64), clipped / log_ratio.size, np.exp(log_ratio.min()),
-            np.exp(log_ratio.max()), k3(log_ratio, 0).mean(), drawn / len(mask),
+            np.exp(log_ratio.max()), k3(0, log_ratio).mean(), drawn / len(mask),
             1 - batch["ended"].mean(), drawn, drawn / (end - begin), middle - begin, end - middle,
             last.grad_norm, last.lr, last.hash, tuple(each.mean(axis=0).tolist())))
 

@@ -15,7 +15,7 @@ import threading
 import pytest
 
 import lockstep
-from lockstep import _lib, data
+from lockstep import _lib, _where, data
 from conftest import ALL
 
 PACKAGE = pathlib.Path(lockstep.__file__).parent
@@ -189,7 +189,10 @@ def test_a_subinterpreter_has_runs_of_its_own(recipe):
              "try:\n"
              "    run.params['h.0.attn.q.weight'].__dlpack__()\n"
              "except ls.NotSupportedError as error:\n"
-             "    print(error)\n")
+             "    print(error)\n"
+             "from lockstep import _lib\n"
+             "with _lib.uninterrupted() as heard:\n"
+             "    assert heard == []\n")
     script = ("import _xxsubinterpreters as inner, json\n"
               "for end in ('run.close()', ''):\n"
               f"    one = inner.create(isolated={old})\n"
@@ -202,6 +205,18 @@ def test_a_subinterpreter_has_runs_of_its_own(recipe):
     refused = [line for line in told if line.startswith("DLPack in a subinterpreter: expected Python 3.12")]
     hashes = [line for line in told if line not in refused]
     assert len(hashes) == 3 and len(set(hashes)) == 1 and len(refused) == 2 * old
+
+
+@pytest.mark.parametrize("names", [
+    {}, {"OMPI_COMM_WORLD_SIZE": "2"}, {"OMPI_COMM_WORLD_RANK": "0"}, {"PMI_RANK": "0"}, {"PMIX_RANK": "0"},
+    {"PMI_SIZE": "1"}, {"PMI_SIZE": "0"}, {"PMI_SIZE": ""}, {"SLURM_PROCID": "0"},
+    {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}])
+def test_a_launcher_is_known_by_what_the_library_knows_it_by(monkeypatch, names):
+    for name in [n for n in os.environ if n.startswith(_where.LAUNCHERS)]:
+        monkeypatch.delenv(name)
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert _lib._launched() == bool(_lib.library().ls_mpi_launched() & 1)
 
 
 def test_modules_are_imported_in_any_order():

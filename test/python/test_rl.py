@@ -594,6 +594,15 @@ def in_order(start, tmp_path_factory):
     return minibatched(start, tmp_path_factory.mktemp("minibatches") / "run", [(8, {})])
 
 
+def test_kl_old_is_of_the_policy_that_drew(start, tmp_path, monkeypatch):
+    asked, of = [], rl.k3
+    monkeypatch.setattr(rl, "k3", lambda *pair: asked.append(pair) or of(*pair))
+    _, metrics = minibatched(start, tmp_path / "run", [(4, {})])
+    log_ratio = next(each for each in asked[-1] if np.ndim(each))
+    assert np.isclose(np.exp(log_ratio.max()), metrics[0].ratio_max)  # of new to old
+    assert np.isclose(metrics[0].kl_old, (np.exp(log_ratio) - 1 - log_ratio).mean(), rtol=1e-6)
+
+
 def test_minibatches_go_on_in_another_layout(start, tmp_path, in_order):
     whole, metrics = in_order
     assert [m.step for m in metrics] == [4, 8] and metrics[0].kl_old > 0
