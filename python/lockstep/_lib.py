@@ -332,6 +332,8 @@ class Session:
                 raise errors.ArgumentError(
                     f"{verb}: another order is under way, in another thread, or one that on_event hears "
                     "of: a session does one thing at a time")
+            if verb == "close":
+                self._finish()
             begun()
             answer = self._ask(verb, options, arrays, heard)
             for name in wanted:
@@ -339,6 +341,14 @@ class Session:
             return answer
         finally:
             self._under_way.pop(mine, None)
+
+    def _finish(self) -> None:
+        """Waits for an order that Ctrl-C left under way. Another one leaves it so."""
+        event, error, turn = ctypes.c_char_p(), Error(), WAITS
+        while turn in (WAITS, EVENT) and self._pid == os.getpid():
+            turn = library().ls_session_wait(self._handle, 0.1, ctypes.byref(event), ctypes.byref(error))
+            if turn == EVENT:
+                self._hear(event.value or b"{}")
 
     @contextlib.contextmanager
     def refusing(self, verb: str) -> Iterator[None]:

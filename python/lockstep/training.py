@@ -394,8 +394,8 @@ class _Opened:
 
     def close(self) -> None:
         """Ends the ranks; a run saves what its steps have made. Arrays without a copy stay
-        readable. Closing twice does nothing. While another call is under way it is an error, and the
-        run stays open; so it does if other processes of MPI ask something else."""
+        readable. Closing twice does nothing. It waits for what Ctrl-C left under way. While a call of
+        another thread is, it is an error, and the run stays open; so it does if other processes of MPI ask something else."""
         session, asked = self._session, False
 
         def begun() -> None:

@@ -1130,6 +1130,25 @@ def test_a_second_interrupt_is_raised_while_files_are_written(recipe, tmp_path, 
                     assert "under way" in str(error)
 
 
+def test_a_run_is_closed_behind_what_an_interrupt_left(recipe, monkeypatch):
+    library, wait, told = _lib.library(), _lib.library().ls_session_wait, []
+
+    def interrupted(*arguments):
+        told.append(1)
+        if len(told) == 2:
+            monkeypatch.setattr(library, "ls_session_wait", wait)
+        signal.raise_signal(signal.SIGINT)
+
+    with ls.Run(recipe, progress=False) as run:
+        run.step()
+        monkeypatch.setattr(library, "ls_session_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.evaluate()
+        run.close()
+        assert run.closed
+    assert os.listdir(run.out + "/checkpoints") == ["step-00000001"]
+
+
 @pytest.mark.parametrize("keys", [{}, {"parallel.dp": 2}], ids=str)
 def test_an_interrupt_at_any_line_leaves_the_session_to_the_next_order(recipe, keys):
     """But in what CPython takes no signal: a lock's "with", and what gives the session back."""
