@@ -67,7 +67,8 @@ static void anchor(const char *folder, char path[LS_CONFIG_TEXT_BYTES])
 {
     char absolute[LS_CONFIG_TEXT_BYTES];
     bool relative = *path && *path != '/' && !config_path_word(path) && !ls_url_is(path);
-    if (relative &&
+    bool text = ls_utf8_valid(folder, strlen(folder)) == strlen(folder); /* as all values are */
+    if (relative && text &&
         snprintf(absolute, sizeof absolute, "%s/%s", folder, path) < LS_CONFIG_TEXT_BYTES)
         memcpy(path, absolute, strlen(absolute) + 1);
 }

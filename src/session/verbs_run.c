@@ -162,9 +162,17 @@ static bool refused(const struct ls_given_batch *batch, int status)
 
 static int run_over(const struct rank *rank, struct ls_error *error)
 {
+    const long long done = ls_trainer_steps(rank->trainer);
+    const long long steps = ls_config_steps(&rank->session->config);
+    if (done < steps)
+        return ls_error_set(
+            error, LS_EINVAL,
+            "the run was stopped after step %lld of %lld: close it, and open it with "
+            "train.resume=auto to go on",
+            done, steps);
     return ls_error_set(error, LS_EINVAL,
                         "the run has ended at step %lld: no step follows; train.extend adds more",
-                        (long long)ls_trainer_steps(rank->trainer));
+                        done);
 }
 
 static int step_run(struct rank *rank, struct ls_error *error)

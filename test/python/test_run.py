@@ -106,9 +106,21 @@ def test_what_callbacks_may_call(recipe, tmp_path):
     assert [one[1:] for one in made] == [("1", 2, 1)] and steps == [1] and run.step_count == 2  # stopped
     assert len(refused) == 10 and all("another order is under way" in text for text in refused)
     assert not run.closed
+    with pytest.raises(ls.ArgumentError, match="stopped after step 2 of 4: close it, .* train.resume=auto"):
+        run.step()
     run.close()
     with ls.Run(recipe, {"train.resume": "auto"}, progress=False) as again:
         assert again.step_count == 2
+
+
+def test_a_folder_whose_name_is_no_text(recipe, tmp_path, monkeypatch):
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(folder)
+    monkeypatch.chdir(folder)
+    with ls.Run(recipe, {"train.out": "run"}, progress=False) as run:
+        run.step()
+        assert run.out == "run" and run.save()
+    assert os.listdir(folder + b"/run/checkpoints") == [b"step-00000001"]
 
 
 def test_a_run_that_this_process_has_open_is_told_so(recipe):

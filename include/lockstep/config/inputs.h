@@ -73,7 +73,7 @@ int ls_config_model_tokenizer_check(const struct ls_config *config,
 
 /* Relative paths of one file or folder (train.out, checkpoint.also, ...; not of data, which is
  * opened at the start) become absolute, so that a run goes on if the working directory changes.
- * They keep their names; one that would be too long stays as it is. */
+ * They keep their names; one that would be too long, or no UTF-8, stays as it is. */
 void ls_config_anchor(struct ls_config *config);
 
 /* What records call a run: the last part of the path of its directory, train.out; of "." and ".."
