@@ -361,10 +361,10 @@ int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best
 /* Written aside and renamed; removed, if best->step is -1. The checkpoint is there already. */
 int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
                              struct ls_error *error);
-/* Removes all but the newest keep checkpoints of a run and the best one, and what interrupted
- * writes left. One whose manifest or file sizes are wrong does not count towards keep, nor does
- * the best one behind the newest. keep <= 0 keeps all. saved: the step just written, which stays
- * whatever there is of later steps; -1: none was. */
+/* Removes all but the newest keep checkpoints of a run, the best one and what is not complete. One
+ * whose manifest or sizes are wrong does not count, nor does the best one behind the newest. keep
+ * <= 0 keeps all. saved: the step just written, -1: none was. As many later ones stay, which a run
+ * left that went on before them: they may be damaged, and do not count. */
 int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
                         struct ls_error *error);
 /* Removes all but those of the steps, and what interrupted writes left. */

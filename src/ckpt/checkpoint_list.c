@@ -215,24 +215,28 @@ int ckpt_remove_checkpoint(const char *directory, struct ls_error *error)
     return ckpt_remove_directory(leftover, error);
 }
 
-/* Removes all but the newest keep checkpoints that are whole, and those of `count` steps. */
-static int others_remove(const char *run_directory, int64_t keep, const int64_t *steps,
-                         int64_t count, struct ls_error *error)
+/* Removes all but the newest keep checkpoints that are whole, as many behind the step `saved`, and
+ * those of `count` steps. */
+static int others_remove(const char *run_directory, int64_t keep, int64_t saved,
+                         const int64_t *steps, int64_t count, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int found;
     int status = list(&entries, &found, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0, kept = 0; !status && i < found; i++) {
+    int64_t kept[2] = {0, 0};
+    for (int i = 0; !status && i < found; i++) {
         struct ckpt_opened *opened = NULL;
+        const int64_t step = ckpt_step_of(entries[i]->d_name);
+        const int behind = step > saved;
         bool stays = false;
         for (int64_t k = 0; k < count; k++)
-            stays |= steps[k] == ckpt_step_of(entries[i]->d_name);
+            stays |= steps[k] == step;
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && kept >= keep && !stays)
+        if (!status && kept[behind] >= keep && !stays)
             status = ckpt_remove_checkpoint(directory, error);
-        else if (!status && kept < keep)
-            kept += ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK;
+        else if (!status && kept[behind] < keep)
+            kept[behind] += ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK;
         ckpt_opened_free(opened);
     }
     list_free(entries, found);
@@ -241,14 +245,14 @@ static int others_remove(const char *run_directory, int64_t keep, const int64_t 
 
 int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error)
 {
-    return others_remove(run_directory, 0, &step, 1, error);
+    return others_remove(run_directory, 0, -1, &step, 1, error);
 }
 
 int ls_checkpoint_retain(const char *run_directory, const int64_t *steps, int64_t count,
                          struct ls_error *error)
 {
     int status = ls_checkpoint_prune(run_directory, 0, -1, error);
-    return status ? status : others_remove(run_directory, 0, steps, count, error);
+    return status ? status : others_remove(run_directory, 0, -1, steps, count, error);
 }
 
 int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
@@ -269,5 +273,5 @@ int ls_checkpoint_prune(const char *run_directory, int64_t keep, int64_t saved,
         return status;
     status = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
     const int64_t stay[] = {saved, has_best ? best.step : saved};
-    return status ? status : others_remove(run_directory, keep, stay, 2, error);
+    return status ? status : others_remove(run_directory, keep, saved, stay, 2, error);
 }
