@@ -305,14 +305,21 @@ void ls_checkpoint_expect(struct ls_checkpoint *checkpoint, const struct ls_stor
 /* Marks the files that have elements [first, first + count) of the tensor. */
 void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
                         bool *needed);
-/* Collective. The newest checkpoint of a step above `than` that the machines have together, each in
- * its own folder (LS_CKPT_EACH_MACHINE; the paths may differ): what a machine's ranks need and it
- * lacks is brought there, and verified. *out is NULL, with success, if there is none; what is
- * passed over is a warning in log. Errors of needs, but for damage, are the caller's. Files that
- * this machine lacks are only missed when they are read. */
-int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
-                          struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
-                          const struct ls_log *log, struct ls_error *error);
+/* A checkpoint that a run has saved. */
+struct ls_checkpoint_saved {
+    int64_t step;  /* -1: there is none */
+    int64_t start; /* ls_run_token.start of who saved it; 0 if not known */
+};
+/* Collective. The newest checkpoint of a step above than.step, of no earlier start than than.start,
+ * that the machines have together, each in its own folder (LS_CKPT_EACH_MACHINE; the paths
+ * may differ): what a machine's ranks need and it lacks is brought there, and verified. *out is
+ * NULL, with success, if there is none; what is passed over is a warning in log. Errors of needs,
+ * but for damage, are the caller's. Files that this machine lacks are only missed when they are
+ * read. */
+int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder,
+                          struct ls_checkpoint_saved than, struct ls_comm *comm,
+                          ls_checkpoint_needs *needs, void *user, const struct ls_log *log,
+                          struct ls_error *error);
 /* Whether path is one checkpoint, or the file that names the best one: by the file that describes
  * it, or, where that is lost, by its name. */
 bool ls_checkpoint_is_one(const char *path);

@@ -105,6 +105,7 @@ struct collecting {
     struct ls_comm *comm;
     const struct ls_log *log;
     const char *folder;       /* of this machine */
+    int64_t since;            /* no earlier start's */
     char directory[PATH_MAX]; /* of the checkpoint in it */
     bool first;               /* this rank is the first of its machine */
     struct ckpt_opened *opened;
@@ -158,7 +159,12 @@ static int manifest_collect(struct collecting *c, bool *there, struct ls_error *
     int64_t best = start * RANKS_MAX + RANKS_MAX - 1 - ls_comm_rank(c->comm);
     status = ls_all_reduce_max(c->comm, &best, error);
     int from = (int)(RANKS_MAX - 1 - (best & (RANKS_MAX - 1)));
-    *there = best >= 0;
+    *there = best >= 0 && best / RANKS_MAX >= c->since;
+    if (best >= 0 && !*there)
+        ls_log(c->log, LS_LOG_WARNING,
+               "skipping a snapshot: %s: start %ld of the run took it, and start %ld has saved a "
+               "checkpoint since",
+               c->directory, (long)(best / RANKS_MAX), (long)c->since);
     if (!status && *there)
         status = ls_broadcast(c->comm, &length, 1, LS_I64, from, error);
     if (status || !*there) {
@@ -294,20 +300,24 @@ static int collect(struct collecting *c, ls_checkpoint_needs *needs, void *user,
     return status ? status : verify(c, needs, user, whole, error);
 }
 
-int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
-                          struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
-                          const struct ls_log *log, struct ls_error *error)
+int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder,
+                          struct ls_checkpoint_saved than, struct ls_comm *comm,
+                          ls_checkpoint_needs *needs, void *user, const struct ls_log *log,
+                          struct ls_error *error)
 {
     int64_t below = INT64_MAX;
     char name[40];
     *out = NULL;
     for (;;) {
-        struct collecting c = {
-            .comm = comm, .log = log, .folder = folder, .first = ls_comm_first_on_machine(comm)};
+        struct collecting c = {.comm = comm,
+                               .log = log,
+                               .folder = folder,
+                               .since = than.start,
+                               .first = ls_comm_first_on_machine(comm)};
         int64_t step = ckpt_newest_below(folder, below);
         bool whole;
         int status = ls_all_reduce_max(comm, &step, error);
-        if (status || step <= than)
+        if (status || step <= than.step)
             return status;
         snprintf(name, sizeof name, CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, (long long)step);
         status = ls_path_join(c.directory, folder, name, error);

@@ -344,10 +344,11 @@ static int state_publish(struct taking *t, const struct ls_checkpoint *checkpoin
 }
 
 /* Collective. *snapshot: the newest that the run's machines have together, loaded, where it is
- * newer than the checkpoint of step `than`; else NULL. What the system refuses is no reason to end:
- * nothing was loaded. */
-static int snapshot_load(struct taking *t, int64_t than, const struct ls_log *log,
-                         struct ls_checkpoint **snapshot, struct ls_error *error)
+ * newer than the checkpoint; else NULL. What the system refuses is no reason to end: nothing was
+ * loaded. */
+static int snapshot_load(struct taking *t, struct ls_checkpoint_saved than,
+                         const struct ls_log *log, struct ls_checkpoint **snapshot,
+                         struct ls_error *error)
 {
     struct ls_state *state = t->state;
     struct ls_comm *world = ls_state_world(state);
@@ -380,15 +381,21 @@ static int newest_load(struct taking *t, const struct ls_log *log,
     struct ls_checkpoint *snapshot = NULL;
     struct ls_error why = {0};
     int found = ls_checkpoint_find_latest(checkpoint, state->config->train.out, log, &why);
-    int64_t step = *checkpoint ? (*checkpoint)->state.step : -1;
-    int status = ls_all_reduce_max(world, &step, error);
+    struct ls_checkpoint_saved saved = {-1, 0};
+    if (*checkpoint)
+        saved = (struct ls_checkpoint_saved){(*checkpoint)->state.step, (*checkpoint)->state.start};
+    const int64_t step = saved.step;
+    int status = ls_all_reduce_max(world, &saved.step, error);
+    saved.start = saved.step == step ? saved.start : 0;
     if (!status)
-        status = snapshot_load(t, step, log, &snapshot, error);
+        status = ls_all_reduce_max(world, &saved.start, error);
+    if (!status)
+        status = snapshot_load(t, saved, log, &snapshot, error);
     if (status || snapshot) {
         ls_checkpoint_close(*checkpoint);
         *checkpoint = snapshot;
         state->from_snapshot = snapshot != NULL;
-        state->saved_step = step;
+        state->saved_step = saved.step;
         return status;
     }
     if (found && error)
@@ -535,8 +542,8 @@ static int nothing_mark(void *user, struct ls_checkpoint *checkpoint, bool *need
 }
 
 int ls_state_collect(struct ls_checkpoint **out, struct ls_state *state,
-                     const struct ls_unit_snapshots *of, int64_t than, const struct ls_log *log,
-                     struct ls_error *error)
+                     const struct ls_unit_snapshots *of, struct ls_checkpoint_saved than,
+                     const struct ls_log *log, struct ls_error *error)
 {
     return ls_checkpoint_collect(out, of->folder, than, of->comm,
                                  of->holds ? files_mark : nothing_mark, state, log, error);

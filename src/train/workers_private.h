@@ -206,12 +206,12 @@ bool rescue_keeps_deltas(const struct ls_trainer *t);
 int rescue_take(struct ls_trainer *t, struct ls_error *error);
 /* Local, on rank 0. It is not needed any more. */
 void rescue_remove(const struct ls_trainer *t);
-/* workers_snapshots.c. Collective over t->whole. The newest snapshot of a step above `than` that
- * the machines have together, all of its units opened: close them. *step is -1 if there is none.
- * And one that cannot be used is removed, with what is newer. */
-int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots, int64_t than,
-                             int64_t *step, struct ls_checkpoint *opened[WORKERS_MAX + 1],
-                             struct ls_error *error);
+/* workers_snapshots.c. Collective over t->whole. The newest snapshot, as of
+ * ls_checkpoint_collect, all of its units opened: close them. *step is -1 if there is none. And one
+ * that cannot be used is removed, with what is newer. */
+int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots,
+                             struct ls_checkpoint_saved than, int64_t *step,
+                             struct ls_checkpoint *opened[WORKERS_MAX + 1], struct ls_error *error);
 void workers_snapshot_close(const struct workers *workers,
                             struct ls_checkpoint *opened[WORKERS_MAX + 1]);
 int workers_snapshot_remove(struct ls_trainer *t, const char *snapshots, int64_t step,

@@ -265,11 +265,12 @@ static int folders_make(const struct ls_trainer *t, const char *snapshots, int64
 }
 
 /* Collective over t->whole. All units of that step, opened; *whole: they are there. */
-static int units_collect(struct ls_trainer *t, const char *snapshots, int64_t step,
+static int units_collect(struct ls_trainer *t, const char *snapshots, int64_t step, int64_t start,
                          const struct ls_log *log, struct ls_checkpoint **opened, bool *whole,
                          struct ls_error *error)
 {
     const struct workers *w = t->workers;
+    const struct ls_checkpoint_saved than = {step - 1, start};
     bool first = ls_comm_first_on_machine(t->whole);
     int status = first ? folders_make(t, snapshots, step, error) : LS_OK;
     status = ls_comm_agree(t->whole, status, error);
@@ -280,7 +281,7 @@ static int units_collect(struct ls_trainer *t, const char *snapshots, int64_t st
         unit.of.folder = unit.folder;
         unit.of.holds |= unit.outer; /* each group loads it, and one has written it */
         if (!status)
-            status = ls_state_collect(&opened[i], unit.state, &unit.of, step - 1, log, error);
+            status = ls_state_collect(&opened[i], unit.state, &unit.of, than, log, error);
         *whole = opened[i] && opened[i]->state.step == step;
     }
     return status;
@@ -302,9 +303,9 @@ int workers_snapshot_remove(struct ls_trainer *t, const char *snapshots, int64_t
     return ls_comm_agree(t->whole, first ? newer_remove(snapshots, step, error) : LS_OK, error);
 }
 
-int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots, int64_t than,
-                             int64_t *step, struct ls_checkpoint *opened[WORKERS_MAX + 1],
-                             struct ls_error *error)
+int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots,
+                             struct ls_checkpoint_saved than, int64_t *step,
+                             struct ls_checkpoint *opened[WORKERS_MAX + 1], struct ls_error *error)
 {
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
     const int units = t->workers->count + 1;
@@ -314,12 +315,12 @@ int workers_snapshot_collect(struct ls_trainer *t, const char *snapshots, int64_
     while (!status && !whole) {
         *step = newest_in(snapshots);
         status = ls_all_reduce_max(t->whole, step, error);
-        if (!status && *step <= than) {
+        if (!status && *step <= than.step) {
             *step = -1;
             return LS_OK;
         }
         if (!status)
-            status = units_collect(t, snapshots, *step, log, opened, &whole, error);
+            status = units_collect(t, snapshots, *step, than.start, log, opened, &whole, error);
         if (status || !whole)
             opened_close(opened, units);
         if (!status && !whole)

@@ -336,11 +336,29 @@ static int step_load(struct ls_trainer *t, const struct kept *kept, struct ls_er
     return ls_comm_agree(t->whole, status, error);
 }
 
+static void start_note(void *user, const char *directory, const struct ls_checkpoint_state *state)
+{
+    int64_t *start = user;
+    (void)directory;
+    *start = state->start;
+}
+
+/* Collective over t->whole. Which start saved the step. */
+static int start_of(const struct ls_trainer *t, struct ls_checkpoint_saved *saved,
+                    struct ls_error *error)
+{
+    char path[PATH_MAX];
+    if (saved->step >= 0 && ls_comm_rank(t->whole) == 0 &&
+        ls_checkpoint_path(path, t->config.train.out, saved->step, NULL) == LS_OK)
+        ls_checkpoint_visit(path, start_note, &saved->start, NULL);
+    return ls_all_reduce_max(t->whole, &saved->start, error);
+}
+
 /* Collective over t->whole. What a start that lost ranks kept, or the newest snapshot, if it is
- * newer than the checkpoint of step `saved` (-1: there is none). A snapshot that is not what was
+ * newer than the checkpoint of the step (-1: there is none). A snapshot that is not what was
  * hashed goes, as damage says, and so does one of which the disk has lost the order of arrivals;
  * others may be there: *again. */
-static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool *again,
+static int memory_load(struct ls_trainer *t, int64_t step, bool *resumed, bool *again,
                        struct ls_error *damage, struct ls_error *error)
 {
     struct ls_state *outer = workers_outer(t);
@@ -348,8 +366,11 @@ static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool 
     struct ls_checkpoint *opened[WORKERS_MAX + 1] = {NULL};
     struct kept kept = {.run = outer->snapshots, .step = -1, .opened = opened};
     struct ls_error why = {0};
+    struct ls_checkpoint_saved saved = {step, 0};
     int status = LS_OK;
     if (kept.run)
+        status = start_of(t, &saved, &why);
+    if (kept.run && !status)
         status = workers_snapshot_collect(t, kept.run, saved, &kept.step, opened, &why);
     if (status == LS_EIO || status == LS_ENOSPC) { /* nothing was loaded */
         ls_log(log, LS_LOG_WARNING, "the newest snapshot cannot be used: %s", why.text);
@@ -357,7 +378,7 @@ static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool 
         status = LS_OK;
     }
     if (!status)
-        status = rescue_resume(t, ls_max(saved, kept.step), resumed, &why);
+        status = rescue_resume(t, ls_max(step, kept.step), resumed, &why);
     bool loads = !status && !*resumed && kept.step >= 0, loaded = false;
     if (loads && t->workers->server)
         status = server_log_reaches(t, kept.step, &why);
@@ -367,7 +388,7 @@ static int memory_load(struct ls_trainer *t, int64_t saved, bool *resumed, bool 
     }
     if (loads && !status) {
         outer->from_snapshot = *resumed = true;
-        outer->saved_step = saved;
+        outer->saved_step = step;
         ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)",
                opened[t->workers->count]->directory, (long)outer->step);
     }

@@ -265,6 +265,32 @@ CASE(test_over_the_newest_is_caught)
     twin = HONEST;
 }
 
+static void kill_at_3(struct job *job, int64_t step)
+{
+    if (step == 3)
+        raise(SIGKILL);
+}
+
+/* Left on a machine that the next start did not have, and back in the one after, which goes on from
+ * what that start saved. */
+CASE(test_a_snapshot_of_an_earlier_start)
+{
+    struct job job = {0};
+    char here[PATH_MAX], away[PATH_MAX];
+    start_over();
+    assert_true(run_killed(1, "snapshot.every=1 train.save_first=true", kill_at_6));
+    snprintf(here, sizeof here, "%s", snapshots());
+    snprintf(away, sizeof away, "%s", path_in("away"));
+    assert_int_equal(rename(here, away), 0);
+    assert_true(run_killed(1, "train.save_every=2 checkpoint.async=false", kill_at_3));
+    assert_int_equal(rename(away, here), 0);
+    assert_true(newest_in(snapshots()) > newest_in(path_in("run")));
+    expect_run(&job, 1, "snapshot.every=1");
+    assert_string_not_equal(job.hash[3], "");
+    assert_non_null(strstr(job.said.warnings,
+                           "start 1 of the run took it, and start 2 has saved a checkpoint since"));
+}
+
 static void hold_from_2_to_6(struct job *job, int64_t step)
 {
     if (step == 2) {

@@ -32,8 +32,8 @@ int ls_saving_begin_among(struct ls_saving **out, struct ls_state *state,
 int ls_saving_store_among(struct ls_saving *saving, int status, struct ls_error *error);
 /* Collective over of->comm. ls_checkpoint_collect of what the holders need. */
 int ls_state_collect(struct ls_checkpoint **out, struct ls_state *state,
-                     const struct ls_unit_snapshots *of, int64_t than, const struct ls_log *log,
-                     struct ls_error *error);
+                     const struct ls_unit_snapshots *of, struct ls_checkpoint_saved than,
+                     const struct ls_log *log, struct ls_error *error);
 /* Collective over the unit's ranks: loads it. LS_ECKPT if it is not what was hashed. */
 int ls_state_load_collected(struct ls_state *state, struct ls_checkpoint *checkpoint,
                             struct ls_error *error);
