@@ -511,14 +511,14 @@ static int run_open(struct ls_running *run, bool *resumed, struct ls_error *erro
     if (!status)
         status = resume(run, resumed, error);
     if (!status)
-        status = snapshots_open(&run->snapshots, run->trainer, run->snapshots_folder, &run->token,
-                                run->writer ? &run->events.log : NULL, error);
-    if (!status)
         status = drift_watch_open(&run->drift, run->trainer, error);
     if (status) /* a checkpoint may be missing because it was moved */
         return run->writer && run_folder_stays(&run->lock, run->config, error) ? LS_EIO : status;
     status = run->writer ? writer_open(run, *resumed, error) : LS_OK;
     status = ls_comm_agree(run->world, status, error);
+    if (!status) /* a start that is refused removes none */
+        status = snapshots_open(&run->snapshots, run->trainer, run->snapshots_folder, &run->token,
+                                run->writer ? &run->events.log : NULL, error);
     if (!status && run->trainer->peak_flops == 0)
         status = peak_measure(run, error);
     if (status)

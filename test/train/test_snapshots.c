@@ -291,6 +291,25 @@ CASE(test_a_snapshot_of_an_earlier_start)
                            "start 1 of the run took it, and start 2 has saved a checkpoint since"));
 }
 
+/* A start that is refused, here with other data, leaves those that it would have gone behind. */
+CASE(test_a_refused_start_removes_none)
+{
+    struct job job = {0};
+    struct ls_error error = {0};
+    static const uint16_t other[500] = {1};
+    char keys[2 * PATH_MAX + 100];
+    start_over();
+    assert_true(run_killed(1, "snapshot.every=1 train.save_first=true", kill_at_6));
+    scratch_write(path_in("other.bin"), other, sizeof other);
+    int used = snprintf(keys, sizeof keys,
+                        "data.train=u16:%s snapshot.every=1 train.resume=", path_in("other.bin"));
+    snprintf(keys + used, sizeof keys - (size_t)used, "%s",
+             path_in("run/checkpoints/step-00000000"));
+    assert_int_not_equal(run_once(&job, 1, keys, &error), LS_OK);
+    assert_text_contains(error.text, "Put back what the run began with");
+    assert_int_equal(newest_in(snapshots()), 4);
+}
+
 static void hold_from_2_to_6(struct job *job, int64_t step)
 {
     if (step == 2) {
