@@ -466,8 +466,15 @@ static int state_tell(struct ls_running *run, struct ls_error *error)
         status = ls_broadcast(run->world, &run->token, sizeof run->token, LS_U8, 0, error);
     if (!status)
         status = snapshots_find(run->config, &run->token, run->snapshots_folder, error);
+    struct ls_error why = {0};
+    int64_t foreign = !status && snapshots_foreign(run->snapshots_folder, &why);
+    if (foreign)
+        ls_log(&run->events.log, LS_LOG_WARNING, "snapshots are not looked at: %s", why.text);
+    status = ls_comm_agree(run->world, status, error);
+    if (!status)
+        status = ls_all_reduce_max(run->world, &foreign, error);
     state->start = run->token.start;
-    state->snapshots = run->snapshots_folder;
+    state->snapshots = foreign ? NULL : run->snapshots_folder;
     return status;
 }
 

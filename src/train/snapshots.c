@@ -59,6 +59,12 @@ static int folder_own(const char *folder, struct ls_error *error)
     return LS_OK;
 }
 
+bool snapshots_foreign(const char *folder, struct ls_error *error)
+{
+    struct stat status;
+    return !lstat(folder, &status) && folder_own(folder, error);
+}
+
 /* Whether the run that took the snapshots in folder has begun anew, or is gone for a day: it may be
  * moved, or on a file system that is not mounted. */
 static bool is_stale(const char *folder)

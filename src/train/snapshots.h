@@ -38,6 +38,9 @@ struct snapshots {
 /* Local. Where the snapshots of a run are. */
 int snapshots_find(const struct ls_config *config, const struct ls_run_token *token,
                    char folder[PATH_MAX], struct ls_error *error);
+/* Local. Whether the folder is there and is not this user's, as error says: all may write where it
+ * lies, and what it holds may be anybody's. */
+bool snapshots_foreign(const char *folder, struct ls_error *error);
 /* Collective, once the trainer's state is there. Removes what is left of runs that are gone, and of
  * this one what it did not go on from. If snapshots are not asked for, or the folder cannot be
  * made, which is a warning, none are taken. The trainer's checkpoints are then written beside steps

@@ -291,6 +291,22 @@ CASE(test_a_snapshot_of_an_earlier_start)
                            "start 1 of the run took it, and start 2 has saved a checkpoint since"));
 }
 
+/* All may write where snapshots lie: one that another user made is not read. */
+CASE(test_a_folder_of_another_user)
+{
+    struct job job = {0};
+    if (geteuid() != 0) {
+        print_message("SKIPPED: only root gives a folder away\n");
+        skip();
+    }
+    start_over();
+    assert_true(run_killed(1, "snapshot.every=1 train.save_first=true", kill_at_6));
+    assert_int_equal(chown(snapshots(), 1, 1), 0);
+    expect_run(&job, 1, "snapshot.every=1");
+    assert_string_not_equal(job.hash[1], "");
+    assert_non_null(strstr(job.said.warnings, "snapshots are not looked at: "));
+}
+
 /* A start that is refused, here with other data, leaves those that it would have gone behind. */
 CASE(test_a_refused_start_removes_none)
 {
