@@ -212,8 +212,8 @@ int ls_trainer_save(struct ls_trainer *trainer, struct ls_error *error);
 int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error *error);
 /* Collective. The weights of a model or a run (lockstep/interop.h) of the same shape, into all
  * units of state; what the optimizer keeps, and the counters, stay. A model that does not fit
- * changes nothing. After an error in its values, or in reading them, part of the weights may be
- * its own: load again. LS_EINVAL between two meetings of workers. */
+ * changes nothing. After an error in its values, or in reading them, part of the weights may be its
+ * own: load again. LS_EINVAL between two meetings of workers; LS_ECONFIG of a run with adapters. */
 int ls_trainer_load(struct ls_trainer *trainer, const char *path, struct ls_error *error);
 /* Collective. Text continued from prompt by the current parameters; *text is malloc'ed on rank 0
  * and NULL on the others. Needs a tokenizer. Each rank computes what it holds; with ZeRO 3 layers

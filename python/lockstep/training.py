@@ -657,7 +657,8 @@ class Run(_Opened):
     def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """The weights of another model of the same shape: a folder of transformers, or a run. What
         the optimizer keeps stays. A model that does not fit changes nothing; after an error in its
-        values, or in reading them, load again: part of the weights may be its own."""
+        values, or in reading them, load again: part of the weights may be its own. A run that trains
+        adapters (lora.rank) loads none: open another one with model.from."""
         session = self._session_open()
         with session.refusing("load"):
             asked = {"from": _keys.path(path)}

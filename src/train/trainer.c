@@ -325,6 +325,10 @@ int ls_trainer_load(struct ls_trainer *t, const char *path, struct ls_error *err
     if (!ls_trainer_meets(t))
         return ls_error_set(error, LS_EINVAL,
                             "workers load where they meet, and this is between two meetings");
+    if (t->config.model.lora.rank > 0)
+        return ls_error_set(error, LS_ECONFIG,
+                            "load: the run trains adapters (lora.rank), which would become part of "
+                            "the frozen matrices: open a run with model.from");
     int status = source_read(t, path, NULL, &source, error);
     return parameters_fill(t, source, status, error);
 }

@@ -113,6 +113,17 @@ def test_what_callbacks_may_call(recipe, tmp_path):
         assert again.step_count == 2
 
 
+def test_a_run_with_adapters_loads_nothing(recipe):
+    """They would be merged into what is frozen, and begin anew."""
+    with ls.Run(recipe, {"lora.rank": 4, "lora.alpha": 4}, progress=False) as run:
+        run.step()
+        before = run.hash()
+        for call in (lambda: run.load(run.save()), lambda: run.load_state_dict(run.state_dict())):
+            with pytest.raises(ls.ConfigError, match="trains adapters"):
+                call()
+        assert run.hash() == before and run.step().step == 2
+
+
 def test_a_folder_whose_name_is_no_text(recipe, tmp_path, monkeypatch):
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
     os.mkdir(folder)
