@@ -107,7 +107,8 @@ struct ls_array {
 
 /* LS_ENOMEM. */
 int ls_session_new(struct ls_session **out, struct ls_error *error);
-/* Ends the ranks without saving, where "close" did not. NULL is allowed. */
+/* Ends the ranks without saving, where "close" did not. An order without ranks (plan, audit, ...)
+ * goes on if it is under way, and nobody hears of it. NULL is allowed. */
 void ls_session_free(struct ls_session *session);
 
 /* Hands an order to the ranks. options: a JSON object, "" or NULL for none; arrays are borrowed

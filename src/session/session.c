@@ -84,6 +84,42 @@ static void order_carry_out(struct ls_session *s)
     ranks_ended(s, status, &error);
 }
 
+static void arrays_release(struct ls_session *s)
+{
+    for (int i = 0; i < s->array_count; i++)
+        if (s->arrays[i].owned)
+            free(s->arrays[i].array.data);
+    s->array_count = 0;
+}
+
+/* Sessions whose memory a rank still uses that was given up: they are kept, and found by who looks
+ * for leaks. */
+static struct ls_session *_Atomic sessions_kept;
+
+static void session_release(struct ls_session *s)
+{
+    if (s->given_up) {
+        s->next = atomic_exchange(&sessions_kept, s);
+        return;
+    }
+    arrays_release(s);
+    json_decref(s->order.options);
+    json_decref(s->events);
+    json_decref(s->answer);
+    free(s->event);
+    free(s->answer_text);
+    free(s->views);
+    for (struct kept *kept = s->kept, *next; kept; kept = next) {
+        next = kept->next;
+        for (int i = 0; i < kept->ranks; i++)
+            ls_arena_release(&kept->arenas[i]);
+        free(kept);
+    }
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
 static void *session_main(void *argument)
 {
     struct ls_session *s = argument;
@@ -98,19 +134,14 @@ static void *session_main(void *argument)
         order_carry_out(s); /* until the ranks that it starts have ended */
         pthread_mutex_lock(&s->lock);
     }
+    bool left = s->left;
     pthread_mutex_unlock(&s->lock);
+    if (left)
+        session_release(s);
     return NULL;
 }
 
 /* ---- making and ending ----------------------------------------------------------------------- */
-
-static void arrays_release(struct ls_session *s)
-{
-    for (int i = 0; i < s->array_count; i++)
-        if (s->arrays[i].owned)
-            free(s->arrays[i].array.data);
-    s->array_count = 0;
-}
 
 int ls_session_new(struct ls_session **out, struct ls_error *error)
 {
@@ -133,10 +164,6 @@ int ls_session_new(struct ls_session **out, struct ls_error *error)
     return ls_no_memory(error, "for a session's thread");
 }
 
-/* Sessions whose memory a rank still uses that was given up: they are kept, and found by who looks
- * for leaks. */
-static struct ls_session *_Atomic sessions_kept;
-
 void ls_session_free(struct ls_session *s)
 {
     if (!s)
@@ -145,31 +172,17 @@ void ls_session_free(struct ls_session *s)
         pthread_mutex_lock(&s->lock);
         s->quits = true;
         s->stop = 1;
+        bool left = s->left = s->under_way && s->order.verb->where == VERB_ALONE;
+        if (left)
+            pthread_detach(s->thread);
         pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-        if (s->given_up) {
-            s->next = atomic_exchange(&sessions_kept, s);
+        if (left)
             return;
-        }
-        pthread_cond_destroy(&s->changed);
-        pthread_mutex_destroy(&s->lock);
+        pthread_join(s->thread, NULL);
     } else if (s->process)
         return;
-    arrays_release(s);
-    json_decref(s->order.options);
-    json_decref(s->events);
-    json_decref(s->answer);
-    free(s->event);
-    free(s->answer_text);
-    free(s->views);
-    for (struct kept *kept = s->kept, *next; kept; kept = next) {
-        next = kept->next;
-        for (int i = 0; i < kept->ranks; i++)
-            ls_arena_release(&kept->arenas[i]);
-        free(kept);
-    }
-    free(s);
+    session_release(s);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

@@ -112,6 +112,7 @@ struct ls_session {
     struct order order;
     uint64_t number, done;     /* of orders asked so far, and of the last one that is over */
     bool under_way, quits;     /* an order is; the session ends */
+    bool left;                 /* it ends behind its order, for which nobody waits */
     bool opened;               /* ranks are there and have a run or a model */
     bool shared;               /* with those of other processes, which get the same orders */
     int at_work;               /* ranks that have not done the order yet */

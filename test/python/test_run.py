@@ -1,5 +1,6 @@
 """Runs from Python: the bits are the program's, in any layout; what is wrong is an error."""
 
+import contextlib
 import copy
 import gc
 import json
@@ -1151,6 +1152,29 @@ def test_a_second_interrupt_is_raised_while_files_are_written(recipe, tmp_path, 
                     break
                 except ls.ArgumentError as error:
                     assert "under way" in str(error)
+
+
+def test_nobody_waits_for_an_order_that_an_interrupt_left(tmp_path, monkeypatch):
+    """Which goes on: here it reads from a pipe."""
+    library, wait, told = _lib.library(), _lib.library().ls_session_wait, []
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def interrupted(*arguments):
+        told.append(1)
+        while len(told) == 1:
+            with contextlib.suppress(OSError):  # nobody reads yet
+                told.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        if len(told) == 3:
+            monkeypatch.setattr(library, "ls_session_wait", wait)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(library, "ls_session_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ls.convert.deepspeed(pipe)
+    gc.collect()
+    assert os.write(told[1], b"{}") == 2  # it is read
+    os.close(told[1])
 
 
 def test_a_run_is_closed_behind_what_an_interrupt_left(recipe, monkeypatch):

@@ -332,7 +332,7 @@ CASE_WITH(test_stop, scratch_setup, scratch_teardown)
     ls_session_stop(s);
     ok(s, "step", NULL, b.arrays, 2);
     assert_non_null(strstr(ls_session_answer(s), "\"ended\":true"));
-    refused(s, "step", NULL, b.arrays, 2, LS_EINVAL, "has ended");
+    refused(s, "step", NULL, b.arrays, 2, LS_EINVAL, "stopped after step 1 of 4");
     ok(s, "close", NULL, NULL, 0);
     assert_non_null(strstr(ls_session_answer(s), "\"stopped\":true"));
     ls_session_free(s);
