@@ -365,8 +365,9 @@ class _Opened:
     @uninterrupted()
     def state_dict(self) -> Dict[str, Any]:
         """All weights as float32 arrays, by the names of the state_dict() of transformers' model: a
-        head that is the embedding is there by both names. Over MPI collective; on several hosts it
-        needs a temporary folder (TMPDIR of rank 0) that all of them share."""
+        head that is the embedding is there by both names. A run saves a checkpoint first, as
+        :meth:`save` does: of those before it train.keep stay. Over MPI collective; on several hosts
+        it needs a temporary folder (TMPDIR of rank 0) that all of them share."""
         with _scratch() as folder:
             out = os.path.join(folder, "model")
             out = self._shared_path(out)
@@ -668,7 +669,8 @@ class Run(_Opened):
     def load_state_dict(self, tensors: Dict[str, Any], *, finite: bool = True) -> None:
         """Weights by the names of transformers, as :meth:`state_dict` gives them, or as files have
         them: all of them; finite=False lets in NaN and infinity. Over MPI collective; rank 0's
-        values count. On several hosts it needs a temporary folder as :meth:`state_dict` does."""
+        values count. It saves a checkpoint, and on several hosts needs a temporary folder, as
+        :meth:`state_dict` does."""
         session = self._session_open()
         with session.refusing("load"):
             if not isinstance(tensors, Mapping):
