@@ -20,6 +20,7 @@ Over MPI all processes run the same loop; the reward function is called in rank 
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -77,6 +78,11 @@ THEIRS = {  # names of TRL
     "loss_type": "normalise", "scale_rewards": "scale", "importance_sampling_level": "ratio",
     "reward_funcs": "reward", "ref_model": "reference", "entropy_coef": "entropy_bonus",
     "mask_truncated_completions": "mask_truncated", "use_bias_correction_kl": "kl_weighted"}
+
+
+def _number(pattern: str, name: str) -> int:
+    found = re.fullmatch(pattern, name)
+    return int(found.group(1)) if found else -1
 
 
 class GRPO(Loop):
@@ -164,7 +170,23 @@ class GRPO(Loop):
         self.normalise = self._normalise if normalise is None else normalise
         token_weights(np.zeros((1, 1)), self.normalise, 1)
         self._ends: Dict[str, Any] = {"stop": stop, "ends": ends}
-        self._saved = os.path.join(run.out, "rl-batch.npz")
+
+    def _kept(self, first: int) -> str:
+        """Where the texts of the batch that begins at that step are."""
+        return os.path.join(self.run.out, f"rl-batch-{first}.npz")
+
+    def _keep(self, batch: Dict[str, Any]) -> None:
+        """Its texts, beside those of batches in which the run may go on: that before, of which there
+        may be a snapshot, and those that a checkpoint stands in."""
+        first = int(batch["first"])
+        self._write(self._kept(first), lambda file: np.savez(file, **batch))
+        if self.run.rank == 0:
+            folder = os.path.join(self.run.out, "checkpoints")
+            saved = [_number(r"step-(\d+)", name) for name in os.listdir(folder)]
+            needed = {first, first - self.steps} | {s - s % self.steps for s in saved if s % self.steps}
+            for name in os.listdir(self.run.out):
+                if _number(r"rl-batch-(\d+)\.npz", name) not in {-1} | needed:
+                    os.remove(os.path.join(self.run.out, name))
 
     def _advantages(self, batch: Dict[str, Any]) -> Any:
         return group_advantages(batch["rewards"].reshape(-1, self.n), self.scale)
@@ -194,16 +216,16 @@ class GRPO(Loop):
         if self.entropy and not self._at_once:
             batch["entropy"] = self.run.logprobs(out.ids, entropy=True, **self.temperature)[1]
         if self.steps > 1:
-            self._write(self._saved, lambda file: np.savez(file, **batch))
+            self._keep(batch)
         return batch
 
     def _again(self, first: int) -> Dict[str, Any]:
         """The texts of a batch of which the run has taken some updates."""
         expected = (f"the texts of step {first}; go on from a checkpoint at a multiple of "
                     f"{self.steps} steps")
-        batch = self._read(self._saved, expected)
+        batch = self._read(self._kept(first), expected)
         if batch.get("first") != first:
-            raise DataError(f"{self._saved} is of step {batch.get('first')}: expected {expected}")
+            raise DataError(f"{self._kept(first)} is of step {batch.get('first')}: expected {expected}")
         return batch
 
     def _part(self, batch: Dict[str, Any], number: int) -> Dict[str, Any]:

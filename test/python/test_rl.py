@@ -812,17 +812,37 @@ def test_a_loop_goes_on_in_another_layout(start, tmp_path, kind):
     assert several(start, tmp_path / "other", [(4, {})], kind, **options)[0] != whole
 
 
+def test_a_loop_goes_on_from_a_checkpoint_within_an_older_batch(start, tmp_path):
+    """The texts of batches that no checkpoint stands in go, but the newest two."""
+    def batches(count, **keys):
+        with opened(start, tmp_path / "run", {"train.steps": 12, "train.keep": 9, **keys}) as run:
+            loop = grpo(run, updates=2)
+            if not keys:
+                stop_at(run, 3)
+            return run.step_count, [loop.step().reward for _ in range(count)]
+
+    _, first = batches(2)
+    begun, then = batches(3, **{"train.resume": "auto"})
+    assert begun == 3 and then[0] == first[1]
+    assert sorted(p.name for p in (tmp_path / "run").glob("rl-batch*")) == [
+        "rl-batch-2.npz", "rl-batch-4.npz", "rl-batch-6.npz"]
+    batches(1, **{"train.resume": "auto"})
+    assert not (tmp_path / "run" / "rl-batch-4.npz").exists()
+    named = str(tmp_path / "run" / "checkpoints" / "step-00000003")
+    assert batches(2, **{"train.resume": named}) == (3, then[:2])
+
+
 def test_a_batch_that_is_not_there_is_named(start, tmp_path):
     with opened(start, tmp_path / "run", {}) as run:
         loop = grpo(run, updates=2)
         run.step(np.ones((8, 12), int))
-        with pytest.raises(ls.DataError, match="rl-batch.npz.*expected the texts of step 0"):
+        with pytest.raises(ls.DataError, match="rl-batch-0.npz.*expected the texts of step 0"):
             loop.step()
         for content in (b"", b"PK\3\4 damaged"):
-            pathlib.Path(loop._saved).write_bytes(content)
-            with pytest.raises(ls.DataError, match="rl-batch.npz: .*multiple of 2 steps"):
+            pathlib.Path(loop._kept(0)).write_bytes(content)
+            with pytest.raises(ls.DataError, match="rl-batch-0.npz: .*multiple of 2 steps"):
                 loop.step()
-        np.savez(loop._saved, first=6)
+        np.savez(loop._kept(0), first=6)
         with pytest.raises(ls.DataError, match="is of step 6: expected the texts of step 0"):
             loop.step()
         pathlib.Path(loop._records).write_text("{\n")
