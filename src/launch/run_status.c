@@ -116,7 +116,7 @@ static void checkpoint_visit(void *user, const char *directory,
 {
     struct newest *newest = user;
     struct stat status;
-    if (state->step <= newest->step || stat(directory, &status))
+    if (stat(directory, &status))
         return;
     newest->step = state->step;
     newest->time = (double)status.st_mtim.tv_sec;
@@ -125,7 +125,13 @@ static void checkpoint_visit(void *user, const char *directory,
 int64_t launch_newest(const char *run, double *time)
 {
     struct newest newest = {.step = -1};
-    ls_checkpoint_list(run, checkpoint_visit, &newest, NULL);
+    char directory[PATH_MAX];
+    int64_t *steps = NULL, count = 0;
+    ls_checkpoint_steps(run, &steps, &count, NULL);
+    for (int64_t i = 0; i < count && newest.step < 0; i++)
+        if (!ls_checkpoint_path(directory, run, steps[i], NULL))
+            ls_checkpoint_visit(directory, checkpoint_visit, &newest, NULL);
+    free(steps);
     *time = newest.time;
     return newest.step;
 }
