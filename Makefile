@@ -39,7 +39,7 @@ endif
 
 LIBS_PC  := libfyaml jansson libpcre2-8 libutf8proc libxxhash libzstd zlib hwloc liburing nettle
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -DLS_VERSION='"$(VERSION)"' -Iinclude -Isrc -fopenmp -pthread \
-	-ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -Wall -Wextra -Wvla \
+	-fPIC -Wall -Wextra -Wvla \
 	-Wmissing-prototypes -Wfloat-conversion $(shell pkg-config --cflags $(LIBS_PC) libcurl 2>/dev/null)
 # Objects name no folder above the tree, so that ccache gives one clone what another compiled.
 CFLAGS_BASE += -ffile-prefix-map='$(CURDIR)'=.
@@ -66,7 +66,9 @@ MPI_SAYS := $(shell $(MPICC) -show)
 CFLAGS_BASE += -DLS_WITH_MPI=1 $(filter -I% -D%,$(MPI_SAYS))
 LDLIBS += $(filter -L% -l% -Wl% -pthread,$(MPI_SAYS))
 endif
-CFLAGS_ALL = $(CFLAGS_BASE) $(CFLAGS)
+# The bits depend on these, so they come last: -ffast-math among CFLAGS has no effect.
+CFLAGS_BITS := -fno-fast-math -ffp-contract=off -fno-math-errno -fno-trapping-math
+CFLAGS_ALL = $(CFLAGS_BASE) $(CFLAGS) $(CFLAGS_BITS)
 
 # What objects are compiled with: when it changes, they are compiled again. Warnings change none.
 FLAGS := $(filter-out -Werror,$(CC) $(CFLAGS_ALL) $(LDFLAGS_BASE) $(LDFLAGS))
@@ -216,7 +218,7 @@ $(BUILD)/test/train/test_late: private LDFLAGS_BASE += $(call wrap,ls_comm_set_q
 # These share a clock among their ranks (test/support/turned_clock.h).
 TURNED   := $(addprefix $(BUILD)/test/,cmd/test_disk cmd/test_hang comm/test_watch comm/test_watch_mpi \
 	train/test_drift train/test_drift_mpi)
-$(TURNED): private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight_wait_moved \
+$(TURNED): private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight_wait_moved flight_wait_seen \
 	flight_wait_look pthread_cond_timedwait sched_yield sysconf)
 $(filter $(BUILD)/test/train/%,$(TURNED)): private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_loader_take)
 $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \

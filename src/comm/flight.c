@@ -406,8 +406,15 @@ static double look_interval_s(const struct ls_comm *comm)
 void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
 {
     static const double first_s_max = 2;
-    wait->begin_s = now_s;
+    wait->begin_s = wait->seen_s = now_s;
     wait->look_s = now_s + fmin(flight_limit_s(comm) / 4, first_s_max);
+}
+
+void flight_wait_seen(struct flight_wait *wait, double now_s)
+{
+    static const double turn_s_max = 0.02;
+    wait->begin_s += fmax(now_s - wait->seen_s - turn_s_max, 0);
+    wait->seen_s = now_s;
 }
 
 void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
@@ -419,7 +426,7 @@ void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, dou
 bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
                       const struct flight_late *late, double now_s)
 {
-    wait->begin_s += fmax(now_s - wait->look_s - look_interval_s(comm), 0);
+    wait->begin_s += fmax(now_s - fmax(wait->look_s, wait->seen_s) - look_interval_s(comm), 0);
     if (comm->board->inquirer && late->count)
         chain_ask(comm, comm->world_ranks[late->rank[0]]);
     if (late->count && late->progress_s > wait->begin_s) {

@@ -115,8 +115,12 @@ static inline double flight_limit_s(const struct ls_comm *comm)
 struct flight_wait {
     double begin_s; /* when there was progress last */
     double look_s;  /* when to look again */
+    double seen_s;  /* when this rank ran last, as far as it says */
 };
 void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s);
+/* Of a wait that polls, at each turn: of the time since the last one no more counts than a turn may
+ * take. Where ranks share cores with many others, a limit of seconds is one of their own time. */
+void flight_wait_seen(struct flight_wait *wait, double now_s);
 /* Something moved. */
 void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s);
 /* False if the time is over. late: as things are now. */

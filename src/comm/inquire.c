@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <math.h>
 #include <net/if.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -281,9 +282,11 @@ void inquire_ask(struct inquirer *q, int rank, uint64_t group, double interval_s
     if (!q->board->records[rank] && q->copies_used < COPIES)
         q->board->records[rank] = &q->copies[q->copies_used++];
     bool asks = q->board->records[rank] != NULL;
-    /* After a while in which nobody asked, silence begins anew. */
-    if (asks && (asked->first_s <= 0 || now_s - asked->last_s > 4 * interval_s))
+    /* A while in which nobody asked is no silence. */
+    if (asks && asked->first_s <= 0)
         asked->first_s = now_s;
+    else if (asks)
+        asked->first_s += fmax(now_s - asked->last_s - 4 * interval_s, 0);
     asked->last_s = now_s;
     pthread_mutex_unlock(&q->lock);
     struct query query = {.kind = QUERY, .rank = rank, .group = group, .sent_s = now_s};

@@ -239,6 +239,7 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
             continue;
         }
         double now_s = ls_now_s();
+        flight_wait_seen(&wait, now_s);
         if (comm->moves != moves) {
             moves = comm->moves;
             flight_wait_moved(&wait, base, now_s);
@@ -473,7 +474,7 @@ static bool splitting_await(struct splitting *s, struct mpi_comm *own, struct ls
 {
     const struct ls_comm *base = &own->base;
     const double limit_s = flight_limit_s(base);
-    const double look_s = fmin(limit_s / 8, engine.survives ? 0.25 : 1);
+    const double look_s = fmin(limit_s / 8, 0.05);
     double begin_s = ls_now_s(), last_s = begin_s;
     struct flight_late late = {0};
     char text[720];

@@ -8,6 +8,7 @@
 #include "comm/internal.h"
 
 #include <arpa/inet.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,13 +246,38 @@ CASE(test_silence)
     if (silence_s(&a, 1) != 15)
         fail_msg("silent for %g s, expected 15", silence_s(&a, 1));
     assert_int_equal(atomic_load(&a.records[1]->told), 0);
-    /* Nobody asks for more than four intervals: silence begins anew. */
+    /* Nobody asks for more than four intervals: what is beyond them is no silence. */
     clock_turn(6);
     inquire_ask(a.inquirer, 1, GROUP, 2);
-    assert_true(silence_s(&a, 1) == 0);
+    assert_true(silence_s(&a, 1) == 15 + 6 - 1);
     close(fd);
     inquire_close(a.inquirer);
     inquire_close(b.inquirer);
+}
+
+/* A wait that polls, of a rank that gets a core once a second, and then all the time. */
+CASE(test_time_without_a_core)
+{
+    struct flight_board board = {.count = 1};
+    const struct ls_comm comm = {.board = &board, .timeout_s = 3};
+    const struct flight_late late = {0};
+    struct flight_wait wait;
+    double now_s = 100;
+    int turns = 0;
+    flight_wait_begin(&wait, &comm, now_s);
+    for (int i = 0; i < 60; i++) {
+        now_s += 1;
+        flight_wait_seen(&wait, now_s);
+        if (now_s >= wait.look_s)
+            assert_true(flight_wait_look(&wait, &comm, &late, now_s));
+    }
+    do {
+        now_s += 0.01;
+        turns++;
+        flight_wait_seen(&wait, now_s);
+    } while (now_s < wait.look_s || flight_wait_look(&wait, &comm, &late, now_s));
+    if (fabs(turns * 0.01 + 60 * 0.02 - comm.timeout_s) > 0.05)
+        fail_msg("over after %d turns", turns);
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -158,6 +158,13 @@ void __wrap_flight_wait_moved(struct flight_wait *wait, const struct ls_comm *co
     turned_looked(comm, now_s, now_s);
 }
 
+/* A turn of the clock is longer than one of a wait that polls. */
+WRAPPED(flight_wait_seen);
+void __wrap_flight_wait_seen(struct flight_wait *wait, double now_s)
+{
+    (void)wait, (void)now_s;
+}
+
 WRAPPED(flight_wait_look);
 bool __wrap_flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
                              const struct flight_late *late, double now_s)
