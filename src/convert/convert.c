@@ -472,6 +472,11 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
                        "%s (line %d): arguments that the script is called with are not known: add "
                        "those that you give it",
                        entry->key, entry->line);
+    else if (project->flags && entry->key[0] != '-' && !entry->rule)
+        convert_advise(c,
+                       "%.200s (line %d) is not read: give the variables that it sets beside the "
+                       "file, NAME=VALUE",
+                       entry->key, entry->line);
     else if (!entry->rule)
         unknown(c, project, entry);
     else if (variable)

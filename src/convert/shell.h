@@ -17,6 +17,7 @@ struct shell_document {
 };
 
 struct shell {
+    struct convert_entries *entries;    /* of the source */
     struct convert_entries variables;   /* words with SHELL_MARK and SHELL_BETWEEN */
     struct convert_words command, best; /* that is read, and with the most --arguments so far */
     const char *name, *text;

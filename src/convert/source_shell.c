@@ -313,6 +313,31 @@ static enum convert_joint joint_of(const struct shell *s)
                                      : CONVERT_END;
 }
 
+/* A command that may set variables to what is not read here: source FILE, export $(cat FILE). It
+ * becomes an entry without a value, so that the result names it. */
+static void note_unread(struct shell *s)
+{
+    const struct convert_words *command = &s->command;
+    const char *first = command->at[0].text;
+    const char *second = command->count > 1 ? command->at[1].text : "";
+    bool file = convert_among(first, "source|.") && *second;
+    bool output = convert_among(first, "export|declare|local|readonly") &&
+                  (second[0] == '`' || strncmp(second, "$(", 2) == 0);
+    char *key = NULL;
+    if ((!file && !output) || s->status)
+        return;
+    if (asprintf(&key, "%s %s", file ? "source" : first, second) < 0) {
+        s->status = ls_no_memory(s->error, "for a command of a script");
+        return;
+    }
+    s->status = convert_entries_set(
+        s->entries,
+        &(struct convert_entry){
+            .key = key, .text = (char *)"", .kind = CONVERT_BOOL, .line = command->at[0].line},
+        s->error);
+    free(key);
+}
+
 /* A command ends; of those that run the one with the most --arguments is the one that is meant. */
 static void end_command(struct shell *s, enum convert_joint joint)
 {
@@ -322,6 +347,8 @@ static void end_command(struct shell *s, enum convert_joint joint)
         return;
     bool runs = convert_branches_run(&s->branches, NULL) != CONVERT_FALSE && !s->branches.testing;
     bool followed = runs && s->command.count > 0 && s->handed_on < HANDED_ON_MAX && !s->status;
+    if (runs && s->command.count > 0)
+        note_unread(s);
     const struct convert_entry *function =
         followed ? convert_entries_find(&s->functions, s->command.at[0].text) : NULL;
     if (function)
@@ -519,8 +546,13 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
                        size_t bytes, const struct ls_convert_options *options,
                        struct ls_error *error)
 {
-    struct shell s = {
-        .name = name, .text = text, .bytes = bytes, .line = 1, .options = options, .error = error};
+    struct shell s = {.entries = entries,
+                      .name = name,
+                      .text = text,
+                      .bytes = bytes,
+                      .line = 1,
+                      .options = options,
+                      .error = error};
     for (size_t i = 0; i < options->variable_count; i++)
         if (strpbrk(options->variables[i], shell_marks))
             return ls_error_set(error, LS_ECONFIG, "%.*s: %s",

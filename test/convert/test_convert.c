@@ -1387,6 +1387,30 @@ CASE(test_shell_arguments_of_the_script)
                    "--lr: $@ is not run", NULL);
 }
 
+/* A file that the script reads may set variables to other values: the result names it. */
+CASE(test_shell_files_that_are_not_read)
+{
+    static const char *const named[][2] = {
+        {"source ./envs.sh", "source ./envs.sh (line 2) is not read: give the variables"},
+        {". $HOME/envs.sh", "source $HOME/envs.sh (line 2) is not read"},
+        {"set -a; . .env; set +a", "source .env (line 2) is not read"},
+        {"[ -f x ] && source x", "source x (line 2) is not read"},
+        {"export $(cat .env | xargs)", "export $(cat .env | xargs) (line 2) is not read"},
+    };
+    static const char *const silent[] = {"if false; then source x; fi", "f() { source x; }",
+                                         "echo source x", "export N=$(cat x)"};
+    char text[128];
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        snprintf(text, sizeof text, "TP=1\n%s\nrun --lr ${LR:-2} --attention-dropout 0",
+                 named[i][0]);
+        expect(LS_CONVERT_MEGATRON, text, &strict, "lr: 2 ", named[i][1], "NAME=VALUE", NULL);
+    }
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        snprintf(text, sizeof text, "%s\nrun --lr 2 --attention-dropout 0", silent[i]);
+        expect_without(LS_CONVERT_MEGATRON, text, "lr: 2 ", "is not read");
+    }
+}
+
 /* The lines of a here-document are no commands, whatever they hold. */
 CASE(test_shell_documents)
 {
