@@ -34,10 +34,11 @@ struct shell {
     char function[SHELL_NAME_BYTES];  /* whose body is passed over */
     size_t body;                      /* where that begins; 0: none does */
     int body_line, body_depth;
-    size_t called; /* bytes of bodies that have been read */
-    size_t calls;  /* of functions */
-    size_t sole;   /* of these one behind an open condition that alone trains; 0: none does */
-    bool trained;  /* a command that may run did */
+    size_t called;       /* bytes of bodies that have been read */
+    size_t calls;        /* of functions */
+    size_t sole;         /* of these one behind an open condition that alone trains; 0: none does */
+    bool trained;        /* a command that may run did */
+    bool called_program; /* and that was no mere list of arguments */
     struct convert_branches branches;
     enum convert_truth assigned; /* of the command: as convert_branches_command has it */
     int mark;                    /* its line in the variable that it comes from; 0 for none */

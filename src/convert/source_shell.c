@@ -346,6 +346,14 @@ static void end_command(struct shell *s, enum convert_joint joint)
     if (head_of(&s->command, name) == HEAD) /* its { is on the next line */
         return;
     bool runs = convert_branches_run(&s->branches, NULL) != CONVERT_FALSE && !s->branches.testing;
+    bool arguments = s->command.count > 0 && s->command.at[0].text[0] == '-';
+    if (runs && arguments && s->called_program && !s->status)
+        s->status =
+            ls_error_line(s->error, LS_ECONFIG, s->name, s->command.at[0].line,
+                          "%.200s: bash passes it to no program: the command before it ends "
+                          "at a comment, or at a line without a backslash: mend that, or "
+                          "delete these arguments",
+                          s->command.at[0].text);
     bool followed = runs && s->command.count > 0 && s->handed_on < HANDED_ON_MAX && !s->status;
     if (runs && s->command.count > 0)
         note_unread(s);
@@ -359,6 +367,7 @@ static void end_command(struct shell *s, enum convert_joint joint)
     convert_branches_command(&s->branches, &s->command, s->assigned, joint);
     if (runs && convert_is_training(&s->command)) {
         s->trained = true;
+        s->called_program |= !arguments;
         s->sole = 0;
     }
     if (runs && convert_options_of(&s->command) > convert_options_of(&s->best)) {
@@ -370,13 +379,22 @@ static void end_command(struct shell *s, enum convert_joint joint)
     s->assigned = CONVERT_FALSE;
 }
 
-/* Whether the next line begins with an argument: a list of arguments needs no backslashes. */
+/* Whether a line ends here and the next one goes on with the command. A list of arguments needs no
+ * backslashes, and may have comments and empty lines; behind the arguments of a program bash ends
+ * the command. */
 static bool goes_on(const struct shell *s)
 {
+    const struct convert_words *command = &s->command;
+    bool list = command->count > 0 && command->at[0].text[0] == '-';
     size_t next = 1;
+    if (shell_peek(s, 0) != '\n')
+        return false;
     while (shell_peek(s, next) == ' ' || shell_peek(s, next) == '\t' || shell_peek(s, next) == '\r')
         next++;
-    return shell_peek(s, next) == '-' && shell_peek(s, next + 1) == '-';
+    if (list && (shell_peek(s, next) == '#' || shell_peek(s, next) == '\n'))
+        return true;
+    return (list || convert_options_of(command) == 0) && shell_peek(s, next) == '-' &&
+           shell_peek(s, next + 1) == '-';
 }
 
 /* Behind "<<": the word that ends the lines of a document. */
@@ -499,12 +517,11 @@ static void read_script(struct shell *s)
         } else if (is_blank(s)) {
             first_word(s);
             skip_blank(s);
-        } else if (shell_peek(s, 0) == '\n' && goes_on(s)) {
-            shell_flush(s);
-            shell_take(s);
         } else if (is_end(s)) {
             enum convert_joint joint = joint_of(s);
-            end_command(s, joint);
+            first_word(s);
+            if (!goes_on(s))
+                end_command(s, joint);
             shell_take(s);
             if (joint == CONVERT_AND || joint == CONVERT_OR)
                 shell_take(s);

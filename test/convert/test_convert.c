@@ -973,6 +973,29 @@ CASE(test_shell_lines)
                    "file:3: --wrong-x: no such key", NULL);
 }
 
+/* bash ends a command at a comment, and at a line without a backslash: arguments behind that are
+ * not passed. A mere list of arguments needs no backslashes. */
+CASE(test_shell_ends_of_commands)
+{
+    static const char *const cut[][2] = {
+        {"run --lr 2 \\\n # --bf16 \\\n --seed 3 --clip-grad 5\n",
+         "file:3: --seed: bash passes it"},
+        {"A=--seed\nrun --lr 2 \\\n # --bf16\n\n $A --clip-grad 5\n", "file:1: --seed: bash"},
+        {"run --lr 2 \\\n --bf16\n  --seed 3\n", "file:3: --seed: bash passes it to no program"},
+        {"main() {\nrun --lr 2 --bf16\n\n--seed 3\n}\nmain\n", "file:4: --seed: bash"}};
+    static const char *const lists[] = {"--lr 2\n--seed 3\n",
+                                        "--lr 2\n\n# --seed 5\n#\n--seed 3",
+                                        "# --seed 5\n--lr 2 # \n --bf16 --seed 3",
+                                        "pretrain_gpt.py\n--lr 2 --seed 3",
+                                        "run --lr 2 --seed 3 # --seed 5\n# --seed 5\necho --seed 5",
+                                        "while true; do case $1 in\n--lr|-l) shift;;\n--seed|-s) "
+                                        "shift;;\nesac; done\nrun --lr 2 --seed 3 --bf16"};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        expect_refused(LS_CONVERT_MEGATRON, cut[i][0], &lax, cut[i][1], NULL);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        expect(LS_CONVERT_MEGATRON, lists[i], &lax, "lr: 2 ", "seed: 3 ", NULL);
+}
+
 /* Sums over what is known; others stay as they are written, and are refused by name. */
 CASE(test_shell_sums)
 {
