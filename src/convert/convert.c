@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 1 << 20, TEXT_BYTES = 2048 };
+enum { FILE_BYTES_MAX = 1 << 20, TEXT_BYTES = LS_CONFIG_VALUE_BYTES };
 
 /* ---- items ---------------------------------------------------------------------------------- */
 

@@ -136,13 +136,16 @@ const char *convert_word(const struct convert *c, const char *key, const char *i
 
 bool convert_element(const struct convert_entry *entry, int i, char *out, size_t bytes)
 {
-    const char *at = entry->text + strspn(entry->text, " ");
+    const char *between = entry->kind == CONVERT_LIST ? " " : "";
+    const char *at = entry->text + strspn(entry->text, between);
     for (; i > 0 && *at; i--) {
-        at += strcspn(at, " ");
-        at += strspn(at, " ");
+        at += strcspn(at, between);
+        at += strspn(at, between);
     }
-    size_t length = strcspn(at, " ");
+    size_t length = strcspn(at, between);
     snprintf(out, bytes, "%.*s", (int)ls_min((int64_t)length, 4096), at);
+    for (char *c = out; *c; c++)
+        *c = *c == CONVERT_BLANK ? ' ' : *c;
     return length > 0;
 }
 

@@ -11,12 +11,13 @@
 
 /* ---- entries: a source as a flat list ------------------------------------------------------- */
 
+#define CONVERT_BLANK '\1'
 enum convert_kind {
     CONVERT_TEXT,
     CONVERT_NUMBER,
     CONVERT_BOOL, /* "true" or "false" */
     CONVERT_NULL,
-    CONVERT_LIST, /* elements with spaces between */
+    CONVERT_LIST, /* elements with spaces between, and CONVERT_BLANK for those within one */
     CONVERT_EMPTY /* a table without keys */
 };
 struct convert_entry {

@@ -392,21 +392,24 @@ static void translate_corpus(struct convert *c, const char *theirs, const char *
                              const char *weighed)
 {
     const struct convert_entry *entry = convert_find(c, theirs);
-    char word[512], list[LS_CONFIG_BLEND_BYTES] = "";
+    char word[LS_CONFIG_TEXT_BYTES + 1], list[LS_CONFIG_BLEND_BYTES] = ""; /* + 1: too long */
     double weight = 0;
     size_t used = 0;
     int count = 0;
+    bool blank = false;
     if (!entry)
         return;
     bool weights = convert_element(entry, 1, word, sizeof word) &&
                    convert_element(entry, 0, word, sizeof word) && convert_number(word, &weight);
-    for (; used < sizeof list && convert_element(entry, count, word, sizeof word); count++)
+    for (; used < sizeof list && convert_element(entry, count, word, sizeof word); count++) {
+        blank |= strchr(word, ' ') != NULL;
         if (!weights || count % 2 || weighed)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
                                      !used     ? ""
                                      : weights ? " "
                                                : ",",
                                      word);
+    }
     if (used >= sizeof list)
         convert_fail(c, theirs, "more than %zu bytes: put the stores into one folder", sizeof list);
     else if (weights && (count % 2 || (!weighed && count > 2)))
@@ -414,6 +417,9 @@ static void translate_corpus(struct convert *c, const char *theirs, const char *
                      count % 2 ? "a weight without its prefix"
                                : "%s is evaluated as one stream, without weights",
                      ours);
+    else if (weights && count > 2 && blank)
+        convert_fail(c, theirs,
+                     "expected prefixes without a blank beside weights: rename the store");
     else
         convert_keep(c, weights && count > 2 ? weighed : ours, theirs, "%s",
                      weights && weighed && count == 2 ? strchr(list, ' ') + 1 : list);

@@ -108,7 +108,7 @@ static void put_value(FILE *file, const char *text, bool number)
     bool groups = number && has_groups(text);
     for (size_t i = quotes; i < length - quotes; i++)
         if (!groups || text[i] != '_')
-            fputc(text[i], file);
+            fputc(text[i] == ' ' ? CONVERT_BLANK : text[i], file);
 }
 
 /* What follows argument i, or what is behind its =, in one text; *next is the word behind that. */
@@ -133,10 +133,13 @@ static char *values_of(const struct convert_words *words, size_t i, size_t behin
         put_value(file, words->at[at].text, number);
     }
     *next = at;
-    if (fclose(file) == 0)
-        return text;
-    free(text);
-    return NULL;
+    if (fclose(file) != 0) {
+        free(text);
+        return NULL;
+    }
+    for (char *c = text; *count < 2 && *c; c++)
+        *c = *c == CONVERT_BLANK ? ' ' : *c;
+    return text;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------ */

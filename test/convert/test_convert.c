@@ -1362,6 +1362,32 @@ CASE(test_shell_splits)
     expect_refused(LS_CONVERT_MEGATRON, TRAINED "--split \"'99,1,0'\"", &strict, "--split", NULL);
 }
 
+/* A word of --data-path is one prefix, whatever is in it, and none is cut short. */
+CASE(test_shell_prefixes)
+{
+    static const char head[] = "run --attention-dropout 0 --train-data-path";
+    char text[8192], tail[64];
+    size_t used;
+    snprintf(text, sizeof text, "D='a b/c'\n%s \"$D\" 'd  e' f", head);
+    expect(LS_CONVERT_MEGATRON, text, &strict, "train: \"a b/c,d  e,f\" ", NULL);
+    snprintf(text, sizeof text, "D='a b/c'\n%s=\"$D\"", head);
+    expect(LS_CONVERT_MEGATRON, text, &strict, "train: \"a b/c\" ", NULL);
+    snprintf(text, sizeof text, "%s 1 'a b'", head);
+    expect(LS_CONVERT_MEGATRON, text, &strict, "train: \"a b\" ", NULL);
+    snprintf(text, sizeof text, "%s 0.5 'a b' 0.5 c", head);
+    expect_refused(LS_CONVERT_MEGATRON, text, &strict, "--train-data-path",
+                   "expected prefixes without a blank beside weights", NULL);
+    snprintf(text, sizeof text, "%s %0600d", head, 1);
+    expect_refused(LS_CONVERT_MEGATRON, text, &strict, "--train-data-path", "at most 511 bytes",
+                   NULL);
+    used = (size_t)snprintf(text, sizeof text, "%s", head);
+    for (int i = 0; i < 80; i++)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, " 0.5 corpus/part_of_it_%032d", i);
+    snprintf(tail, sizeof tail, "%032d\", weight: 0.5}]", 79);
+    expect(LS_CONVERT_MEGATRON, text, &strict, tail, NULL);
+}
+
 /* Megatron-LM holds documents out of --data-path without a --split too. */
 CASE(test_split_by_default)
 {
