@@ -168,12 +168,15 @@ static void betas(struct convert *c, const char *second)
 static void adam(struct convert *c, bool decoupled)
 {
     double decay = 0;
+    decoupled = decoupled || convert_flag(c, PARAM "adam_w_mode", true);
     convert_real(c, PARAM "weight_decay", &decay);
     convert_keep(c, "optim.name", "optimizer.type", "adamw");
     betas(c, "0.999");
     convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
-    convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
-    if (!decoupled && !convert_flag(c, PARAM "adam_w_mode", true) && decay != 0)
+    /* torch.optim.AdamW has 0.01, and DeepSpeed's own optimizers and torch.optim.Adam 0 */
+    bool torch = decoupled && convert_flag(c, PARAM "torch_adam", false);
+    convert_take(c, "optim.weight_decay", PARAM "weight_decay", torch ? "0.01" : "0");
+    if (!decoupled && decay != 0)
         convert_lose(c, PARAM "adam_w_mode", "optim.name=adam|optim.decoupled*",
                      "weight decay is decoupled in adamw");
 }

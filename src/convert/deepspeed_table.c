@@ -59,7 +59,9 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     READ("optimizer.params.adam_lr", "optim.adamw_lr", "for Muon only"),
     LOSE("optimizer.params.ns_method", "gram|standard", "the Newton-Schulz iteration is quintic",
          "optim.ns_method|optim.ns_coef*"),
-    DROP("optimizer.params.torch_adam|optimizer.params.fused|optimizer.params.foreach|"
+    READ("optimizer.params.torch_adam", "optim.weight_decay",
+         "another program for the same update; its default is 0.01, not 0"),
+    DROP("optimizer.params.fused|optimizer.params.foreach|"
          "optimizer.legacy_fusion",
          "another program for the same update"),
     READ("optimizer.params.adam_w_mode", "optim.name", "weight decay is decoupled, as here"),

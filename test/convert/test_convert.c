@@ -629,6 +629,25 @@ CASE(test_optimizers_and_schedules)
                    "optimizer.weight_decay", "part of Adam's gradient", NULL);
 }
 
+/* torch.optim.AdamW decays by default, DeepSpeed's own optimizers do not. */
+CASE(test_torch_adam)
+{
+    static const char *const cases[][3] = {
+        {"AdamW", "\"torch_adam\": true", "weight_decay: 0.01 "},
+        {"Adam", "\"torch_adam\": true", "weight_decay: 0.01 "},
+        {"Adam", "\"torch_adam\": true, \"adam_w_mode\": false", "weight_decay: 0 "},
+        {"AdamW", "\"torch_adam\": false", "weight_decay: 0 "},
+        {"AdamW", "\"torch_adam\": true, \"weight_decay\": 0.5", "weight_decay: 0.5 "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"%s\", \"params\": {%s}}}",
+                 cases[i][0], cases[i][1]);
+        expect(LS_CONVERT_DEEPSPEED, text, &strict, "name: adamw ", cases[i][2], NULL);
+    }
+}
+
 /* What Megatron-LM asserts of a run in iterations, and of one in samples. */
 CASE(test_a_run_is_counted_in_one_way)
 {
