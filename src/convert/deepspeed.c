@@ -460,6 +460,7 @@ const struct convert_project convert_deepspeed = {
     .read = convert_json_read,
     .rules = convert_deepspeed_rules,
     .remark = "Initial weights, the order of samples and rounding differ from there in any case; "
-              "norms and biases are not decayed here.",
+              "norms and biases are not decayed here, and a schedule's learning rate there is "
+              "one step behind.",
     .derive = derive,
 };
