@@ -59,6 +59,8 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
     json_object_set_new(description, "dtype", json_string(word));
     int status = interop_keys_export(&ex->config, description, error);
     if (!status)
+        interop_rope_tell(description, "config.json", ex->export->log);
+    if (!status)
         return interop_json_write(description, folder, "config.json", ex->export->fault, error);
     json_decref(description);
     return status;

@@ -420,6 +420,7 @@ static int folder_open(struct ls_model_source *source, struct ls_error *error)
     if (status)
         return status;
     interop_keys_unknown(f->config, f->arch, f->config_path, source->log);
+    interop_rope_tell(f->config, f->config_path, source->log);
     status = weights_open(source, error);
     source->dtype = status ? LS_F32 : folder_dtype(f);
     source->tokenizer = interop_has_tokenizer(source->path) ? source->path : NULL;

@@ -4,6 +4,7 @@
  * rope_local_base_freq beside the first two, and a group for each kind of block in the third. */
 #include "interop/interop_private.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,27 @@ int interop_rope_import(struct interop_keys *keys)
     if (!status && group && !json_is_null(group))
         status = group_import(keys, group, is_empty(scaling) ? "rope_parameters" : "rope_scaling");
     return status;
+}
+
+/* What transformers 4.48 to 4.57 take for yarn's factor, whatever "factor" says. */
+void interop_rope_tell(const json_t *description, const char *name, const struct ls_log *log)
+{
+    const json_t *scaling = json_object_get(description, "rope_scaling");
+    const json_t *parameters = json_object_get(description, "rope_parameters");
+    const json_t *full = json_object_get(parameters, "full_attention");
+    const json_t *group = !is_empty(scaling) ? scaling : full ? full : parameters;
+    const char *type = json_string_value(type_of(group));
+    double factor = json_number_value(json_object_get(group, "factor"));
+    double original = json_number_value(json_object_get(group, "original_max_position_embeddings"));
+    double context = json_number_value(json_object_get(description, "max_position_embeddings"));
+    if (!type || strcmp(type, "yarn") != 0 || original <= 0 ||
+        fabs(factor * original - context) <= 1e-6 * context)
+        return;
+    ls_log(log, LS_LOG_WARNING,
+           "%s: yarn's factor is %g, and transformers 4.48 to 4.57 take max_position_embeddings / "
+           "original_max_position_embeddings = %.0f / %.0f = %g instead: expected "
+           "max_position_embeddings = %.0f, with which all versions have one model",
+           name, factor, context, original, context / original, factor * original);
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */

@@ -50,6 +50,8 @@ bool interop_layers_agree(const struct ls_model_config *model, enum ls_layers on
 int interop_key_set(struct interop_keys *keys, const char *key, const char *value,
                     const char *said);
 int interop_rope_import(struct interop_keys *keys);
+/* Warns of positions that versions of transformers read differently. name: of the file. */
+void interop_rope_tell(const json_t *description, const char *name, const struct ls_log *log);
 /* The other way round, into description. */
 int interop_keys_export(const struct ls_config *config, json_t *description,
                         struct ls_error *error);

@@ -576,6 +576,50 @@ CASE_WITH(test_files_that_nothing_reads_are_told, scratch_setup, scratch_teardow
     }
 }
 
+/* Versions of transformers differ in yarn's factor beside another length: in and out it is told. */
+CASE_WITH(test_a_factor_beside_another_length_is_told, scratch_setup, scratch_teardown)
+{
+#define YARN(more) "{\"rope_type\": \"yarn\", \"factor\": " more "}"
+#define ORIGINAL   "\"original_max_position_embeddings\": "
+    static const char told[] =
+        "config.json: yarn's factor is 2, and transformers 4.48 to 4.57 take "
+        "max_position_embeddings / original_max_position_embeddings = ";
+    static const struct {
+        const char *group, *in, *out; /* said behind what is told; NULL: nothing is */
+    } cases[] = {
+        {YARN("2.0, " ORIGINAL "256"),
+         "1024 / 256 = 4 instead: expected max_position_embeddings = "
+         "512",
+         "1024 / 256 = 4"},
+        {YARN("4.0, " ORIGINAL "256"), NULL, NULL},
+        {YARN("2.0"), NULL, "1024 / 1024 = 1"}, /* what is absent there is written */
+        {"{\"rope_type\": \"linear\", \"factor\": 2.0}", NULL, NULL},
+    };
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    struct ls_export_report exported;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char said[2000] = "", wanted[400], name[16], run[4096], out[4096];
+        const struct ls_log log = {LS_LOG_INFO, warning_keep, said};
+        snprintf(name, sizeof name, "yarn%zu", i);
+        const char *folder = folder_make(*state, name, &(struct folder_of){.golden = "llama_tiny"});
+        json_edit(scratch_path(folder, "config.json"), "rope_parameters", cases[i].group);
+        snprintf(run, sizeof run, "%s", scratch_path(folder, "run"));
+        snprintf(out, sizeof out, "%s", scratch_path(folder, "out"));
+        const struct ls_import what = {.from = folder, .run = run, .log = &log};
+        const struct ls_export to = {.from = run, .out = out, .dtype = LS_F32, .log = &log};
+        for (int turn = 0; turn < 2; turn++) {
+            const char *more = turn ? cases[i].out : cases[i].in;
+            said[0] = '\0';
+            assert_ok(turn ? ls_export(&to, &exported, &error) : ls_import(&what, &report, &error),
+                      error);
+            snprintf(wanted, sizeof wanted, "%s%s", told, more ? more : "");
+            if (more ? !strstr(said, wanted) : said[0])
+                fail_msg("%zu: %s", i, said);
+        }
+    }
+}
+
 static const struct {
     const char *value, *words;
 } bad_index[] = {
