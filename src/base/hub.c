@@ -1,4 +1,5 @@
-/* Names of models on the Hugging Face hub: ORG/NAME, of no folder here, and few without ORG. */
+/* Models of the Hugging Face hub: their names are ORG/NAME, of no folder here, and few without ORG;
+ * a clone has pointers in place of their large files. */
 #include <lockstep/base/hub.h>
 #include <lockstep/base/key.h>
 
@@ -32,4 +33,14 @@ void ls_hub_hint(const char *path, char text[LS_HUB_HINT_BYTES])
                  "; a model of the Hugging Face hub must be downloaded first: hf download %s "
                  "--local-dir %s",
                  path, old ? path : name);
+}
+
+const char *ls_lfs_pointer(const char *text, size_t bytes)
+{
+    static const char begin[] = "version https://git-lfs";
+    bool is = bytes >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
+    return is ? "a pointer of Git LFS, in place of the file: fetch it with git lfs pull, or with "
+                "hf "
+                "download"
+              : NULL;
 }

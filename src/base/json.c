@@ -1,5 +1,6 @@
 /* JSON: what is the same for every object that is read whole. */
 #include <lockstep/base/file.h>
+#include <lockstep/base/hub.h>
 #include <lockstep/base/json.h>
 
 #include <ctype.h>
@@ -55,8 +56,11 @@ int ls_json_parse(const char *name, const char *text, size_t bytes, int code, js
                   struct ls_error *error)
 {
     static const char mark[] = "\xef\xbb\xbf";
+    const char *pointer = ls_lfs_pointer(text, bytes);
     json_error_t where;
     *out = NULL;
+    if (pointer)
+        return ls_error_set(error, code, "%.300s: %s", name, pointer);
     if (bytes >= strlen(mark) && !memcmp(text, mark, strlen(mark)))
         return ls_error_line(error, code, name, 1,
                              "begins with a byte order mark (U+FEFF), which JSON does not allow: "

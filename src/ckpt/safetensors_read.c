@@ -1,6 +1,7 @@
 /* Reads safetensors: every size and place in a file's header is checked. */
 #include "ckpt/format.h"
 
+#include <lockstep/base/hub.h>
 #include <lockstep/base/json.h>
 #include <lockstep/base/words.h>
 
@@ -137,6 +138,24 @@ static int check_metadata(const json_t *metadata, const char *label, struct ls_e
                                label, CKPT_METADATA_KEY, key ? key : "");
 }
 
+/* Says what a file is whose first bytes are no length of a header. */
+static int no_header(struct ls_stored_file *from, uint64_t claimed, struct ls_error *error)
+{
+    const char *label = ls_stored_file_name(from);
+    char first[32];
+    int64_t bytes = ls_min(ls_stored_file_bytes(from), sizeof first);
+    int status = ls_stored_file_read(from, 0, bytes, first, error);
+    const char *pointer = status ? NULL : ls_lfs_pointer(first, (size_t)bytes);
+    if (status)
+        return status;
+    if (pointer)
+        return ls_error_set(error, LS_ECKPT, "%s: %s", label, pointer);
+    return ls_error_set(error, LS_ECKPT,
+                        "%s: the header claims %llu bytes, at most %d are allowed: this is no "
+                        "safetensors file",
+                        label, (unsigned long long)claimed, CKPT_HEADER_BYTES_MAX);
+}
+
 /* The length of the JSON header, which the file begins with. */
 static int header_length(struct ls_stored_file *from, size_t *length, struct ls_error *error)
 {
@@ -155,10 +174,7 @@ static int header_length(struct ls_stored_file *from, size_t *length, struct ls_
     for (int i = CKPT_LENGTH_BYTES - 1; i >= 0; i--)
         claimed = claimed << 8 | bytes[i];
     if (claimed > CKPT_HEADER_BYTES_MAX)
-        return ls_error_set(error, LS_ECKPT,
-                            "%s: the header claims %llu bytes, at most %d are allowed: this is no "
-                            "safetensors file",
-                            label, (unsigned long long)claimed, CKPT_HEADER_BYTES_MAX);
+        return no_header(from, claimed, error);
     if (claimed > size - sizeof bytes)
         return ls_error_set(error, LS_ECKPT,
                             "%s: the header claims %llu bytes, the file has %zu: it is truncated",

@@ -107,6 +107,9 @@ CASE(test_what_is_no_object_is_refused)
     }
     struct ls_error error = {0};
     json_t *object;
+    scratch_write(path, "version https://git-lfs.github.com/spec/v1\n", 43);
+    assert_int_equal(ls_json_read(path, LS_ECKPT, &object, &error), LS_ECKPT);
+    assert_text_contains(error.text, "bad.json: a pointer of Git LFS, in place of the file");
     assert_int_equal(ls_json_read(scratch_path(*state, "none.json"), LS_ECKPT, &object, &error),
                      LS_EIO);
     assert_null(object);

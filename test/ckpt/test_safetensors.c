@@ -196,6 +196,25 @@ CASE_WITH(test_malformed_files_are_named, scratch_setup, scratch_teardown)
     }
 }
 
+/* What a clone without git-lfs has in the place of a large file. */
+CASE_WITH(test_a_pointer_of_git_lfs_is_named, scratch_setup, scratch_teardown)
+{
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab"
+        "2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+    const char *path = scratch_path(*state, "model.safetensors");
+    struct ls_error error = {0};
+    struct ls_safetensors *file;
+    scratch_write(path, pointer, sizeof pointer - 1);
+    assert_int_equal(ls_safetensors_open(&file, path, &error), LS_ECKPT);
+    assert_text_contains(error.text,
+                         "model.safetensors: a pointer of Git LFS, in place of the file: "
+                         "fetch it with git lfs pull");
+    scratch_write(path, "version of another kind", 23);
+    assert_int_equal(ls_safetensors_open(&file, path, &error), LS_ECKPT);
+    assert_text_contains(error.text, "this is no safetensors file");
+}
+
 /* Every file that is shorter than the golden one is refused. */
 CASE_WITH(test_every_truncation_is_refused, scratch_setup, scratch_teardown)
 {
