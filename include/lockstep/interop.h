@@ -33,8 +33,8 @@ LS_C_BEGIN
 
 struct ls_model_source;
 
-/* Whether path is what another program wrote: a folder with config.json and without config.yaml, or
- * an llm.c model. */
+/* Whether path is what another program wrote: a folder with config.json that is no run (config.yaml
+ * and checkpoints/), or an llm.c model. */
 bool ls_model_is_foreign(const char *path);
 /* Reads the description and opens the weights; headers of all files are checked. Keys that are not
  * known and change no result are warnings in log (NULL: none). */

@@ -73,8 +73,8 @@ static int tokenizer_check(const struct ls_config *config, const struct ls_token
 static bool is_run(const char *path)
 {
     char run[PATH_MAX], config[PATH_MAX];
-    return !ls_checkpoint_run(path, run, NULL) && !ls_path_join(config, run, "config.yaml", NULL) &&
-           access(config, F_OK) == 0;
+    return !ls_model_is_foreign(path) && !ls_checkpoint_run(path, run, NULL) &&
+           !ls_path_join(config, run, "config.yaml", NULL) && access(config, F_OK) == 0;
 }
 
 /* The resolved configuration of a run, and its tokenizer: NULL if there is none. */

@@ -14,9 +14,11 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Other trainers leave a config.yaml beside config.json too: a run has checkpoints. */
 static bool is_hf(const char *path)
 {
-    return interop_exists(path, "config.json") && !interop_exists(path, "config.yaml");
+    bool run = interop_exists(path, "config.yaml") && interop_exists(path, "checkpoints");
+    return interop_exists(path, "config.json") && !run;
 }
 
 bool ls_model_is_foreign(const char *path)
@@ -54,7 +56,7 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
     int status = ls_checkpoint_run(source->path, run, error);
     if (status && status != LS_EDATA) /* of a file that is not a run's checkpoints/best */
         return status;
-    bool ours = !status && (!folder || interop_exists(run, "config.yaml"));
+    bool ours = !status && (!folder || (interop_exists(run, "config.yaml") && !is_hf(run)));
     source->kind = ours ? &source_run : folder ? &source_hf : &source_llmc;
     if (source->kind == &source_hf && !is_hf(source->path) &&
         interop_exists(source->path, "adapter_config.json"))

@@ -807,6 +807,24 @@ CASE_WITH(test_folders_that_are_no_models, scratch_setup, scratch_teardown)
     assert_text_contains(error.text, "lockstep import MODEL --out RUN lora.from=");
 }
 
+/* Other trainers leave a config.yaml in their folders too; a run has checkpoints/ beside it. */
+CASE_WITH(test_a_folder_with_a_config_yaml, scratch_setup, scratch_teardown)
+{
+    struct ls_error error = {0};
+    struct ls_config config;
+    struct ls_import_report report;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "yaml", &(struct folder_of){.golden = "llama_tiny"}));
+    scratch_write(scratch_path(folder, "config.yaml"), "base_model: x\n", 14);
+    assert_true(ls_model_is_foreign(folder));
+    const struct ls_import what = {.from = folder, .run = scratch_path(*state, "run")};
+    assert_ok(ls_import(&what, &report, &error), error);
+    assert_ok(ls_finished_configure(folder, LS_TO_GENERATE, NULL, 0, &config, &error), error);
+    assert_int_equal(mkdir(scratch_path(folder, "checkpoints"), 0700), 0);
+    assert_false(ls_model_is_foreign(folder));
+}
+
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     snprintf(user, 512, "%s", line);
