@@ -418,11 +418,17 @@ static int32_t around_of(const struct vocabulary *v, bool behind)
 static int64_t id_described(const struct vocabulary *v, const char *key)
 {
     const json_t *id = json_object_get(v->description, key);
-    id = json_is_array(id) ? json_array_get(id, 0) : id;
     return json_is_integer(id) ? json_integer_value(id) : -1;
 }
 
-enum { ID_SOURCES = 4 };
+/* The first that it lists: of those the tokenizer's own settings say which is meant, if they do. */
+static int64_t id_listed(const struct vocabulary *v, const char *key)
+{
+    const json_t *id = json_array_get(json_object_get(v->description, key), 0);
+    return json_is_integer(id) ? json_integer_value(id) : -1;
+}
+
+enum { ID_SOURCES = 5 };
 /* The first of them that the model has. */
 static void id_put(struct gguf_metadata *metadata, const struct vocabulary *v, const char *key,
                    const int64_t ids[ID_SOURCES])
@@ -442,9 +448,12 @@ static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
     const struct ls_tokenizer *t = v->tokenizer;
     const int32_t front = around_of(v, false), behind = around_of(v, true);
     const int32_t between = ls_tokenizer_eod(t);
-    const int64_t begin[] = {front, id_described(v, "bos_token_id"), ls_tokenizer_bos(t), between};
-    const int64_t end[] = {behind, id_described(v, "eos_token_id"), ls_tokenizer_eos(t), between};
-    const int64_t pad[] = {id_described(v, "pad_token_id"), -1, -1, -1};
+    const int64_t begin[] = {front, id_described(v, "bos_token_id"), ls_tokenizer_bos(t),
+                             id_listed(v, "bos_token_id"), between};
+    const int64_t end[] = {behind, id_described(v, "eos_token_id"), ls_tokenizer_eos(t),
+                           id_listed(v, "eos_token_id"), between};
+    const int64_t pad[] = {id_described(v, "pad_token_id"), id_listed(v, "pad_token_id"), -1, -1,
+                           -1};
     id_put(metadata, v, "tokenizer.ggml.bos_token_id", begin);
     id_put(metadata, v, "tokenizer.ggml.eos_token_id", end);
     id_put(metadata, v, "tokenizer.ggml.padding_token_id", pad);

@@ -761,6 +761,19 @@ CASE_WITH(test_gguf_ids_without_config_json, scratch_setup, scratch_teardown)
         assert_int_equal(gguf_tokenizer_value(data, bytes, "add_bos_token"), false);
         free(data);
     }
+    /* Of a list that config.json has, the settings say which one ends a text. */
+    static const char *const lists[][2] = {{"[2, 3]", "3"}, {"[2, 1]", "3"}, {"1", "1"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        json_edit(scratch_path(folder, "config.json"), "eos_token_id", lists[i][0]);
+        char *data = gguf_of(directory, "in", &bytes);
+        assert_int_equal(gguf_tokenizer_value(data, bytes, "eos_token_id"), atoi(lists[i][1]));
+        free(data);
+    }
+    scratch_write(scratch_path(folder, "tokenizer_config.json"), "{}", 2);
+    json_edit(scratch_path(folder, "config.json"), "eos_token_id", "[1, 0]");
+    char *data = gguf_of(directory, "in", &bytes);
+    assert_int_equal(gguf_tokenizer_value(data, bytes, "eos_token_id"), 1);
+    free(data);
 }
 
 /* A merge of two pieces is written whole however long, and an id that no token has is not. */
