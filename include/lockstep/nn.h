@@ -147,9 +147,9 @@ struct ls_hf_key {
      * effect, and name may be several with | between. A list stands for one value a layer, again
      * and again. */
     const char *absent;
-    /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here. "null=0 *": null is a value too,
-     * and what has no word is equal. "1|0": a list for all blocks, of the first where a block is
-     * among those of the key, and of the second where not (JSON). NULL: all are equal. */
+    /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here; "?" behind one: versions of
+     * transformers differ in it. "null=0 *": null is a value too, and what has no word is equal.
+     * "1|0": a list, of the first for blocks of the key, else the second. NULL: all are equal. */
     const char *words;
 };
 /* What Hugging Face's folders call a family. */

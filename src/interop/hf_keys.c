@@ -178,6 +178,7 @@ static bool word_find(const char *words, const char *word, bool there, char *out
         size_t length = strcspn(words, " "), equals = strcspn(words, "=");
         const char *first = words, *second = words + equals + 1;
         size_t first_length = equals, second_length = length - equals - 1;
+        second_length -= there && words[length - 1] == '?';
         const char *key = there ? first : second, *value = there ? second : first;
         size_t key_length = there ? first_length : second_length;
         size_t value_length = there ? second_length : first_length;
@@ -423,16 +424,37 @@ static bool is_known(enum ls_arch arch, const char *name)
            ls_family_reads(arch, "rope_theta"); /* each is read or refused */
 }
 
+/* Whether versions of transformers differ in that value: like = what it is here. */
+static bool is_doubtful(enum ls_arch arch, const char *name, const char *value, char like[64])
+{
+    struct key_rows rows = {0};
+    const struct ls_hf_key *row;
+    char pair[128], ours[64];
+    while ((row = rows_next(&rows, arch)) && strcmp(row->name, name))
+        ;
+    if (!row || !value || !row->words || !word_find(row->words, value, true, ours, sizeof ours))
+        return false;
+    snprintf(pair, sizeof pair, "%.60s=%s?", value, ours);
+    return strstr(row->words, pair) && word_find(row->words, ours, false, like, 64);
+}
+
 void interop_keys_unknown(const json_t *description, enum ls_arch arch, const char *name,
                           const struct ls_log *log)
 {
     const char *key;
     const json_t *value;
+    char like[64];
     json_object_foreach((json_t *)description, key, value)
     {
         if (!json_is_null(value) && !is_known(arch, key))
             ls_log(log, LS_LOG_WARNING, "%s: %.60s = %s is not known here and was not read", name,
                    key, interop_json_text(value).text);
+        if (is_doubtful(arch, key, json_string_value(value), like))
+            ls_log(
+                log, LS_LOG_WARNING,
+                "%s: %.60s = %s: versions of transformers differ in what that is; here it is %s: "
+                "expected that word, with which all have one model",
+                name, key, interop_json_text(value).text, like);
     }
 }
 

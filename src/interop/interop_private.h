@@ -39,7 +39,7 @@ struct interop_keys {
     struct ls_error *error;
 };
 int interop_keys_import(struct interop_keys *keys);
-/* Warns of keys that no table has. name: of the file. */
+/* Warns of keys that no table has, and of doubtful values. name: of the file. */
 void interop_keys_unknown(const json_t *description, enum ls_arch arch, const char *name,
                           const struct ls_log *log);
 /* Whether both name the same blocks of the model. */

@@ -44,9 +44,10 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-/* Old files say gelu, and mean its approximation by tanh. */
+/* Old files say gelu, and mean its approximation by tanh, with which the models were trained.
+ * transformers 4.39 to 4.47 take them so, other versions compute the exact one. */
 static const struct ls_hf_key hf_keys[] = {
-    {"hidden_act", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu gelu=geglu"},
+    {"hidden_act", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu gelu=geglu?"},
     {"hidden_activation", NULL, "", NULL}, /* of old files too, without effect */
     {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
     {"num_key_value_heads", "kv_heads", "16", NULL},

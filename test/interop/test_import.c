@@ -885,6 +885,31 @@ CASE_WITH(test_unknown_keys_are_warnings, scratch_setup, scratch_teardown)
     ls_model_source_close(source);
 }
 
+/* Of a Gemma 1, gelu is tanh's approximation here, and in some versions of transformers. */
+CASE_WITH(test_a_doubtful_value_is_told, scratch_setup, scratch_teardown)
+{
+    static const char *const words[] = {"\"gelu\"", "\"gelu_pytorch_tanh\""};
+    const char *folder = folder_make(*state, "g", &(struct folder_of){.golden = "gemma_tiny"});
+    for (int i = 0; i < 2; i++) {
+        char said[512] = "";
+        struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
+        struct ls_error error = {0};
+        struct ls_model_source *source;
+        struct ls_config config;
+        json_edit(scratch_path(folder, "config.json"), "hidden_act", words[i]);
+        assert_ok(ls_model_source_open(&source, folder, &log, &error), error);
+        assert_ok(ls_model_source_alone(source, NULL, 0, NULL, &config, &error), error);
+        assert_int_equal(config.model.act, LS_ACT_GEGLU);
+        ls_model_source_close(source);
+        if (i == 0)
+            assert_text_contains(said, "hidden_act = \"gelu\": versions of transformers differ in "
+                                       "what that is; here it is gelu_pytorch_tanh: expected that "
+                                       "word");
+        else
+            assert_string_equal(said, "");
+    }
+}
+
 /* ---- nothing half-written -------------------------------------------------------------------- */
 
 CASE_WITH(test_every_call_that_fails, scratch_setup, scratch_teardown)
