@@ -396,6 +396,7 @@ EXPRESSIONS = r"""
 {% set x = 1 %}{% for i in l %}{% set x = i %}{{ x }}{% endfor %}{{ x }}{% if t %}{% set x = 9 %}{% endif %}{{ x }}
 {% set ns = namespace(a=1, b='x') %}{% for i in l %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}{{ ns.b }}{{ ns.nope is defined }}
 {% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }} {% endfor %}
+{% for i in l %}{% for j in l %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %} {% endfor %}
 {% for i in l %}{{ loop.previtem is defined }}{{ loop.previtem }}{{ loop.nextitem is defined }}{{ loop.nextitem|default('-') }} {% endfor %}
 {% for i in e %}x{% else %}none{% endfor %} {% for i in l if i > 5 %}x{% else %}empty{% endfor %} {% for i in l %}x{% else %}y{% endfor %}
 {% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}{% for k in m %}{{ k }},{% endfor %}{% for c in u %}{{ c }}.{% endfor %}{% for (a, b) in [[1, 2]] %}{{ a }}{{ b }}{% endfor %}{% for i in nope %}x{% endfor %}

@@ -348,13 +348,26 @@ int64_t chat_length(struct chat_run *run, struct chat_value value)
     }
 }
 
-enum member { INDEX, INDEX0, FIRST, PREVIOUS, NEXT, LAST, LENGTH, BACK, BACK0, MEMBERS };
+enum member {
+    INDEX,
+    INDEX0,
+    DEPTH,
+    DEPTH0,
+    FIRST,
+    PREVIOUS,
+    NEXT,
+    LAST,
+    LENGTH,
+    BACK,
+    BACK0,
+    MEMBERS
+};
 
 static enum member member_find(struct chat_string name)
 {
-    static const char *const names[MEMBERS] = {"index",    "index0",   "first",
-                                               "previtem", "nextitem", "last",
-                                               "length",   "revindex", "revindex0"};
+    static const char *const names[MEMBERS] = {"index",  "index0",   "depth",    "depth0",
+                                               "first",  "previtem", "nextitem", "last",
+                                               "length", "revindex", "revindex0"};
     int m = 0;
     while (m < MEMBERS && !chat_string_is(name, names[m]))
         m++;
@@ -382,6 +395,9 @@ static struct chat_value loop_member(struct chat_run *run, const struct chat_loo
         return chat_int_value(i + 1);
     case INDEX0:
         return chat_int_value(i);
+    case DEPTH: /* of recursive loops, which there are none of here */
+    case DEPTH0:
+        return chat_int_value(member == DEPTH);
     case FIRST:
         return chat_bool_value(i == 0);
     case LAST:
