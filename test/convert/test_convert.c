@@ -1007,8 +1007,8 @@ CASE(test_shell_ends_of_commands)
                                         "# --seed 5\n--lr 2 # \n --bf16 --seed 3",
                                         "pretrain_gpt.py\n--lr 2 --seed 3",
                                         "run --lr 2 --seed 3 # --seed 5\n# --seed 5\necho --seed 5",
-                                        "while true; do case $1 in\n--lr|-l) shift;;\n--seed|-s) "
-                                        "shift;;\nesac; done\nrun --lr 2 --seed 3 --bf16"};
+                                        ("while :; do case $1 in\n--lr|-l) a;;\n--seed|-s) "
+                                         "b;;\nesac; done\nrun --lr 2 --seed 3 --bf16")};
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
         expect_refused(LS_CONVERT_MEGATRON, cut[i][0], &lax, cut[i][1], NULL);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
