@@ -347,7 +347,9 @@ static void end_command(struct shell *s, enum convert_joint joint)
         return;
     bool runs = convert_branches_run(&s->branches, NULL) != CONVERT_FALSE && !s->branches.testing;
     bool arguments = s->command.count > 0 && s->command.at[0].text[0] == '-';
-    if (runs && arguments && s->called_program && !s->status)
+    bool surely = convert_branches_run(&s->branches, NULL) == CONVERT_TRUE && runs && arguments &&
+                  !strchr(s->command.at[0].text, CONVERT_DOUBTED);
+    if (surely && s->called_program && joint != CONVERT_PIPE && !s->status)
         s->status =
             ls_error_line(s->error, LS_ECONFIG, s->name, s->command.at[0].line,
                           "%.200s: bash passes it to no program: the command before it ends "
@@ -385,9 +387,10 @@ static void end_command(struct shell *s, enum convert_joint joint)
 static bool goes_on(const struct shell *s)
 {
     const struct convert_words *command = &s->command;
-    bool list = command->count > 0 && command->at[0].text[0] == '-';
+    const char *first = command->count > 0 ? command->at[0].text : "";
+    bool list = first[0] == '-';
     size_t next = 1;
-    if (shell_peek(s, 0) != '\n')
+    if (shell_peek(s, 0) != '\n' || convert_among(first, "source|.|export|set|cd|module|ulimit"))
         return false;
     while (shell_peek(s, next) == ' ' || shell_peek(s, next) == '\t' || shell_peek(s, next) == '\r')
         next++;

@@ -248,7 +248,7 @@ void interop_rope_tell(const json_t *description, const char *name, const struct
     double factor = json_number_value(json_object_get(group, "factor"));
     double original = json_number_value(json_object_get(group, "original_max_position_embeddings"));
     double context = json_number_value(json_object_get(description, "max_position_embeddings"));
-    if (!type || strcmp(type, "yarn") != 0 || original <= 0 ||
+    if (!type || strcmp(type, "yarn") != 0 || original <= 0 || factor <= 0 || context <= 0 ||
         fabs(factor * original - context) <= 1e-6 * context)
         return;
     ls_log(log, LS_LOG_WARNING,

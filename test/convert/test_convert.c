@@ -1008,7 +1008,11 @@ CASE(test_shell_ends_of_commands)
                                         "pretrain_gpt.py\n--lr 2 --seed 3",
                                         "run --lr 2 --seed 3 # --seed 5\n# --seed 5\necho --seed 5",
                                         ("while :; do case $1 in\n--lr|-l) a;;\n--seed|-s) "
-                                         "b;;\nesac; done\nrun --lr 2 --seed 3 --bf16")};
+                                         "b;;\nesac; done\nrun --lr 2 --seed 3 --bf16"),
+                                        ("run --lr 2 --seed 3\ncase $1 in\n--lr|-l) a;;\n"
+                                         "--seed|-s) b;;\nesac\nif [ $B = 1 ]; then C=--bf16; fi\n"
+                                         "echo\n$C\n"),
+                                        "source a.sh\n--lr 2\n--seed 3\n"};
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
         expect_refused(LS_CONVERT_MEGATRON, cut[i][0], &lax, cut[i][1], NULL);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
