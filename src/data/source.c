@@ -11,24 +11,23 @@ enum { PACKED_BYTES = 1 << 17 };
 
 struct data_source {
     char *path;
-    int fd;    /* plain and zstd */
-    gzFile gz; /* gzip, which owns its descriptor */
+    int fd;
+    z_stream *gz;
     ZSTD_DCtx *zstd;
-    unsigned char *packed; /* zstd: [PACKED_BYTES] */
-    ZSTD_inBuffer input;
-    size_t frame_left; /* zstd: 0 at the end of a frame */
-    bool begun;        /* some of it was read */
+    unsigned char *packed; /* gzip and zstd: [PACKED_BYTES] */
+    ZSTD_inBuffer input;   /* of it */
+    bool in_member;        /* gzip: false between members */
+    size_t frame_left;     /* zstd: 0 at the end of a frame */
+    bool begun;            /* some of it was read */
 };
 
 static int open_gzip(struct data_source *source, struct ls_error *error)
 {
-    source->gz = gzdopen(source->fd, "rb");
-    if (!source->gz)
+    source->gz = calloc(1, sizeof *source->gz);
+    source->packed = malloc(PACKED_BYTES);
+    source->input = (ZSTD_inBuffer){source->packed, 0, 0};
+    if (!source->gz || !source->packed || inflateInit2(source->gz, MAX_WBITS + 16) != Z_OK)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to unpack", source->path);
-    source->fd = -1;
-    gzbuffer(source->gz, PACKED_BYTES);
-    if (gzdirect(source->gz))
-        return ls_error_set(error, LS_EDATA, "%s: not gzip data, as its name says", source->path);
     return LS_OK;
 }
 
@@ -127,7 +126,8 @@ void data_source_close(struct data_source *source)
     if (source->fd >= 0)
         close(source->fd);
     if (source->gz)
-        gzclose_r(source->gz);
+        inflateEnd(source->gz);
+    free(source->gz);
     ZSTD_freeDCtx(source->zstd);
     free(source->packed);
     free(source->path);
@@ -147,18 +147,73 @@ static int read_plain(struct data_source *source, void *buffer, size_t bytes, si
     return LS_OK;
 }
 
+/* More packed bytes where none are left; *end: there are no more. */
+static int input_fill(struct data_source *source, bool *end, struct ls_error *error)
+{
+    size_t packed = 0;
+    *end = false;
+    if (source->input.pos < source->input.size)
+        return LS_OK;
+    int status = read_plain(source, source->packed, PACKED_BYTES, &packed, error);
+    source->input = (ZSTD_inBuffer){source->packed, packed, 0};
+    *end = packed == 0;
+    return status;
+}
+
+/* Between members. gzread would take all that is behind one for padding, whatever it is. */
+static int member_begin(struct data_source *source, struct ls_error *error)
+{
+    const bool first = source->gz->total_in == 0;
+    const unsigned char byte = source->packed[source->input.pos];
+    source->in_member = byte == 0x1f;
+    if (source->in_member)
+        inflateReset(source->gz);
+    else if (first)
+        return ls_error_set(error, LS_EDATA, "%s: not gzip data, as its name says", source->path);
+    else if (byte != 0)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: gzip data damaged: what follows a whole member is none",
+                            source->path);
+    else
+        source->input.pos++; /* padding */
+    return LS_OK;
+}
+
+static int member_read(struct data_source *source, struct ls_error *error)
+{
+    z_stream *gz = source->gz;
+    gz->next_in = source->packed + source->input.pos;
+    gz->avail_in = (uInt)(source->input.size - source->input.pos);
+    int code = inflate(gz, Z_NO_FLUSH);
+    source->input.pos = source->input.size - gz->avail_in;
+    source->in_member = code != Z_STREAM_END;
+    if (code == Z_OK || code == Z_STREAM_END)
+        return LS_OK;
+    if (code == Z_MEM_ERROR)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to unpack", source->path);
+    return ls_error_set(error, LS_EDATA, "%s: gzip data damaged: %s", source->path,
+                        gz->msg ? gz->msg : zError(code));
+}
+
 static int read_gzip(struct data_source *source, void *buffer, size_t bytes, size_t *got,
                      struct ls_error *error)
 {
-    int n = gzread(source->gz, buffer, (unsigned)ls_min((int64_t)bytes, 1 << 30)), code;
-    const char *text = gzerror(source->gz, &code);
-    if (n < 0 || (n == 0 && code != Z_OK && code != Z_STREAM_END)) {
-        if (code == Z_ERRNO)
-            return ls_error_errno(error, errno, "%s: cannot be read", source->path);
-        return ls_error_set(error, LS_EDATA, "%s: gzip data truncated or damaged: %s", source->path,
-                            text);
+    z_stream *gz = source->gz;
+    const uInt room = (uInt)ls_min((int64_t)bytes, 1 << 30);
+    gz->next_out = buffer;
+    gz->avail_out = room;
+    while (gz->avail_out == room) {
+        bool end;
+        int status = input_fill(source, &end, error);
+        if (!status && end && (source->in_member || gz->total_in == 0))
+            return ls_error_set(error, LS_EDATA, "%s: gzip data truncated", source->path);
+        if (status || end)
+            return status;
+        status = source->in_member ? member_read(source, error) : member_begin(source, error);
+        if (status)
+            return status;
     }
-    *got = (size_t)n;
+    *got = room - gz->avail_out;
     return LS_OK;
 }
 
@@ -167,17 +222,14 @@ static int read_zstd(struct data_source *source, void *buffer, size_t bytes, siz
 {
     ZSTD_outBuffer output = {buffer, bytes, 0};
     while (output.pos == 0) {
-        if (source->input.pos == source->input.size) {
-            size_t packed = 0;
-            int status = read_plain(source, source->packed, PACKED_BYTES, &packed, error);
-            if (status)
-                return status;
-            source->input = (ZSTD_inBuffer){source->packed, packed, 0};
-            if (packed == 0 && source->frame_left != 0)
-                return ls_error_set(error, LS_EDATA, "%s: Zstandard data truncated", source->path);
-            if (packed == 0)
-                break;
-        }
+        bool end;
+        int status = input_fill(source, &end, error);
+        if (status)
+            return status;
+        if (end && source->frame_left != 0)
+            return ls_error_set(error, LS_EDATA, "%s: Zstandard data truncated", source->path);
+        if (end)
+            break;
         source->frame_left = ZSTD_decompressStream(source->zstd, &output, &source->input);
         if (ZSTD_isError(source->frame_left))
             return ls_error_set(error, LS_EDATA, "%s: Zstandard data damaged: %s", source->path,

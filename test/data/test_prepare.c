@@ -221,6 +221,30 @@ CASE_WITH(test_jsonl_plain_and_packed, setup, support_teardown)
     assert_train(&config, "T|");
 }
 
+/* Members that follow one another are one text, and padding is none of it; a member whose head is
+ * damaged is not passed over. */
+CASE_WITH(test_members_of_gzip, setup, support_teardown)
+{
+    struct ls_text one = support_read(pack_gzip("a.gz", "one\n", 0));
+    struct ls_text none = support_read(pack_gzip("a.gz", "", 0));
+    char all[200] = {0};
+    const size_t second = none.count + one.count + 5, bytes = second + one.count + 5;
+    assert_true(bytes <= sizeof all);
+    memcpy(all, none.bytes, none.count);
+    memcpy(all + none.count, one.bytes, one.count);
+    memcpy(all + second, one.bytes, one.count);
+    const char *inputs[] = {support_path("in/a.gz")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    all[second] ^= 1;
+    scratch_write(inputs[0], all, bytes);
+    assert_refused(&config, LS_EDATA, "a.gz: gzip data damaged: what follows a whole member");
+    all[second] ^= 1;
+    scratch_write(inputs[0], all, bytes);
+    assert_train(&config, "one\none\n|");
+    ls_text_release(&one);
+    ls_text_release(&none);
+}
+
 /* ---- train and validation ------------------------------------------------------------------- */
 
 CASE_WITH(test_documents_are_held_out_evenly, setup, support_teardown)
