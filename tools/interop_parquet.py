@@ -69,9 +69,13 @@ def refusals(lockstep, folder):
     bad.write_bytes(b"PAR1 and no more")
     binary = folder / "binary.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"body": [b"\xff"]}), binary)
+    latin = folder / "latin.parquet"  # a text that is no UTF-8, which Parquet lets pass
+    text = pyarrow.Array.from_buffers(pyarrow.utf8(), 1, [
+        None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff")])
+    pyarrow.parquet.write_table(pyarrow.table({"body": text}), latin)
     cases = [([good, "--columns", "nothing"], "no column nothing; it has id, body, tags"),
              ([bad], "bad.parquet"), ([folder / "absent.parquet"], "absent.parquet"),
-             ([binary], "JSON cannot hold")]
+             ([binary], "JSON cannot hold"), ([latin], "latin.parquet")]
     for arguments, says in cases:
         run = subprocess.run([sys.executable, TOOL, *arguments], capture_output=True, text=True,
                              check=False)
@@ -81,10 +85,11 @@ def refusals(lockstep, folder):
     whole = folder / "whole.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"body": ["one", "two"]}), whole)
     (folder / "c_train.idx").unlink()
-    read, written, said = prepare(lockstep, folder, [whole, bad], "body", "stop")
-    if read != 1 or written == 0 or "failed here" in said or (folder / "c_train.idx").exists():
-        raise SystemExit(f"a file after a good one: {read}, {written}, {said}")
-    return len(cases) + 1
+    for second in (bad, latin):
+        read, written, said = prepare(lockstep, folder, [whole, second], "body", "stop")
+        if read != 1 or written == 0 or "failed here" in said or (folder / "c_train.idx").exists():
+            raise SystemExit(f"{second.name} after a good one: {read}, {written}, {said}")
+    return len(cases) + 2
 
 
 def main():

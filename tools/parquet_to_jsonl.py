@@ -66,10 +66,10 @@ def main():
                 write_file(pyarrow.parquet, path, names, sys.stdout.buffer)
             except BrokenPipeError:
                 raise
-            except (OSError, pyarrow.ArrowException, SystemExit) as error:
+            except BaseException as error:  # such as UnicodeDecodeError, of to_pylist
                 sys.stdout.buffer.write(b"parquet_to_jsonl.py failed here\n")
                 sys.stdout.buffer.flush()
-                if isinstance(error, SystemExit):
+                if not isinstance(error, Exception):
                     raise
                 fail(f"{path}: {error}")
         sys.stdout.buffer.flush()
