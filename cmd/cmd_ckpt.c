@@ -129,12 +129,19 @@ static int verify_one(struct verified *verified, const char *directory, struct l
 static int verify_workers(const char *run, const int64_t *steps, int64_t count,
                           struct verified *verified, struct ls_error *error)
 {
+    static struct ls_config config;
     char folder[PATH_MAX], of_run[PATH_MAX], directory[PATH_MAX];
-    int status = LS_OK;
-    for (int worker = 0; !status; worker++) {
+    int workers = 0;
+    ls_config_defaults(&config);
+    int status = ls_path_join(folder, run, "config.yaml", error);
+    /* Without it the run does not go on, nor says how many workers it has. */
+    if (!status && !ls_config_load_file(&config, folder, NULL) &&
+        config.async.mode != LS_CONFIG_SYNC)
+        workers = (int)config.async.workers;
+    for (int worker = 0; worker < workers && !status; worker++) {
         int length = snprintf(folder, sizeof folder, "%s/workers/%04d", run, worker);
-        if (length >= (int)sizeof folder || access(folder, F_OK))
-            break;
+        if (length >= (int)sizeof folder)
+            status = ls_error_set(error, LS_ECONFIG, "%.200s...: the path is too long", folder);
         for (int64_t i = 0; i < count && !status; i++) {
             status = ls_checkpoint_path(directory, folder, steps[i], error);
             if (!status)

@@ -223,9 +223,11 @@ class GRPO(Loop):
         """The texts of a batch of which the run has taken some updates."""
         expected = (f"the texts of step {first}; go on from a checkpoint at a multiple of "
                     f"{self.steps} steps")
-        batch = self._read(self._kept(first), expected)
+        path, older = self._kept(first), os.path.join(self.run.out, "rl-batch.npz")
+        path = older if os.path.exists(older) and not os.path.exists(path) else path
+        batch = self._read(path, expected)
         if batch.get("first") != first:
-            raise DataError(f"{self._kept(first)} is of step {batch.get('first')}: expected {expected}")
+            raise DataError(f"{path} is of step {batch.get('first')}: expected {expected}")
         return batch
 
     def _part(self, batch: Dict[str, Any], number: int) -> Dict[str, Any]:

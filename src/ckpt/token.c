@@ -76,6 +76,13 @@ int ls_run_token_write(const char *directory, const struct ls_run_token *token,
                : status;
 }
 
+static void start_see(void *user, const char *directory, const struct ls_checkpoint_state *state)
+{
+    int64_t *start = user;
+    (void)directory;
+    *start = ls_max(*start, state->start);
+}
+
 int ls_run_token_take(const char *directory, struct ls_run_token *token, struct ls_error *error)
 {
     uint64_t random[2];
@@ -86,6 +93,8 @@ int ls_run_token_take(const char *directory, struct ls_run_token *token, struct 
         if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
             return ls_error_errno(error, errno, "%s: cannot draw a name for the run", directory);
         ls_digest_hex(&(struct ls_digest){.high = random[0], .low = random[1]}, token->run);
+        /* A copy of a run has checkpoints of starts that the run counts: its own come behind. */
+        ls_checkpoint_list(directory, start_see, &token->start, NULL);
     }
     token->start++;
     return ls_run_token_write(directory, token, error);

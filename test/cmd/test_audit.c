@@ -337,7 +337,6 @@ CASE(test_an_audit_that_compares_nothing_is_no_verdict)
     assert_false(verdict.equal);
 }
 
-/* Only the chain tells of records that were removed: without one they are missing, no more. */
 /* A loss that is not finite is null in its record. */
 CASE(test_losses_that_are_not_finite)
 {
@@ -350,6 +349,7 @@ CASE(test_losses_that_are_not_finite)
            1, "its loss is not that of loss_bits");
 }
 
+/* Only the chain tells of records that were removed: without one they are missing, no more. */
 CASE(test_records_without_a_chain)
 {
     altered_make(unchain);

@@ -237,6 +237,12 @@ CASE(test_workers)
     assert_text_contains(output,
                          "DAMAGED  diloco/workers/0000/checkpoints/step-00000002: it is missing\n");
     assert_text_contains(output, "whole    diloco/checkpoints/step-00000004: ");
+    expect("rm -r diloco/workers && $L ckpt verify diloco", 1,
+           "DAMAGED  diloco/workers/0001/checkpoints/step-00000004: it is missing\n");
+    /* Begun anew, without workers. */
+    expect("mkdir diloco/workers diloco/workers/0000 && rm -r diloco/checkpoints && "
+           "$L train $C train.out=diloco train.steps=1 && $L ckpt verify diloco",
+           0, "whole    diloco/checkpoints/step-00000001: ");
 }
 
 SUITE_MAIN(run_setup, scratch_teardown)

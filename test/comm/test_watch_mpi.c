@@ -106,6 +106,9 @@ static int rank_main(const char *mode)
         status = misbehave(group, mode, pids, &error);
     if (status == LS_OK)
         status = ls_barrier(group, &error);
+    if (status == LS_OK && strcmp(mode, "gets on") == 0 && ls_comm_rank(world) != 1 &&
+        !turned_polls)
+        status = ls_error_set(&error, LS_EINVAL, "no wait has said that it ran");
     if (status != LS_OK) {
         fprintf(stderr, "rank %d says: %s\n", ls_comm_rank(world), error.text);
         if (ls_comm_dump_claim(world))

@@ -1163,6 +1163,7 @@ def test_nobody_waits_for_an_order_that_an_interrupt_left(tmp_path, monkeypatch)
     def interrupted(*arguments):
         told.append(1)
         while len(told) == 1:
+            assert wait(*arguments) == _lib.WAITS  # it is under way
             with contextlib.suppress(OSError):  # nobody reads yet
                 told.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
         if len(told) == 3:

@@ -158,11 +158,14 @@ void __wrap_flight_wait_moved(struct flight_wait *wait, const struct ls_comm *co
     turned_looked(comm, now_s, now_s);
 }
 
+static int turned_polls; /* how often a wait has said that it ran */
+
 /* A turn of the clock is longer than one of a wait that polls. */
 WRAPPED(flight_wait_seen);
 void __wrap_flight_wait_seen(struct flight_wait *wait, double now_s)
 {
     (void)wait, (void)now_s;
+    turned_polls++;
 }
 
 WRAPPED(flight_wait_look);
