@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum { PACKED_BYTES = 1 << 17 };
 
@@ -39,6 +40,9 @@ static int open_zstd(struct data_source *source, struct ls_error *error)
     source->frame_left = 1;
     if (!source->zstd || !source->packed)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to unpack", source->path);
+    /* any window that zstd --long makes */
+    ZSTD_DCtx_setParameter(source->zstd, ZSTD_d_windowLogMax,
+                           ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
     return LS_OK;
 }
 
@@ -231,6 +235,8 @@ static int read_zstd(struct data_source *source, void *buffer, size_t bytes, siz
         if (end)
             break;
         source->frame_left = ZSTD_decompressStream(source->zstd, &output, &source->input);
+        if (ZSTD_getErrorCode(source->frame_left) == ZSTD_error_memory_allocation)
+            return ls_error_set(error, LS_ENOMEM, "%s: no memory to unpack", source->path);
         if (ZSTD_isError(source->frame_left))
             return ls_error_set(error, LS_EDATA, "%s: Zstandard data damaged: %s", source->path,
                                 ZSTD_getErrorName(source->frame_left));

@@ -245,6 +245,16 @@ CASE_WITH(test_members_of_gzip, setup, support_teardown)
     ls_text_release(&none);
 }
 
+/* As of zstd --long=28: a window of 256 MiB. */
+CASE_WITH(test_a_long_window_of_zstd, setup, support_teardown)
+{
+    static const char frame[] = "\x28\xb5\x2f\xfd\x00\x90\x21\x00\x00long";
+    const char *inputs[] = {input("a.zst", "")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    scratch_write(inputs[0], frame, sizeof frame - 1);
+    assert_train(&config, "long|");
+}
+
 /* ---- train and validation ------------------------------------------------------------------- */
 
 CASE_WITH(test_documents_are_held_out_evenly, setup, support_teardown)
