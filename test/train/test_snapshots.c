@@ -289,6 +289,12 @@ CASE(test_a_snapshot_of_an_earlier_start)
     assert_string_not_equal(job.hash[3], "");
     assert_non_null(strstr(job.said.warnings,
                            "start 1 of the run took it, and start 2 has saved a checkpoint since"));
+    /* A copy has another name, and counts on. */
+    struct ls_run_token token;
+    struct ls_error error = {0};
+    assert_int_equal(unlink(path_in("run/start")), 0);
+    assert_ok(ls_run_token_take(path_in("run"), &token, &error), error);
+    assert_int_equal(token.start, 4);
 }
 
 /* All may write where snapshots lie: one that another user made is not read. */
