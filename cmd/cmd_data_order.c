@@ -2,9 +2,12 @@
 #include "cmd.h"
 #include "rank_start.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/config/inputs.h>
 
 #include <inttypes.h>
+#include <limits.h>
+#include <unistd.h>
 
 /* One line for each sample of the step that begins at `first`. */
 static void step_print(const struct ls_training_data *data, int64_t step, int64_t first,
@@ -35,6 +38,23 @@ static int order_print(const struct ls_config *config, int64_t from, int64_t ste
     return LS_OK;
 }
 
+/* What the configuration alone does not tell: who pushes when, and who takes part. */
+static int order_known(const struct ls_config *config, struct ls_error *error)
+{
+    char members[PATH_MAX];
+    if (config->async.mode == LS_CONFIG_SERVER && config->async.workers > 1)
+        return ls_config_reject(config, LS_ECONFIG, "async.mode", error,
+                                "a step takes the samples of the worker that pushes, which is not "
+                                "computed here: expected none or diloco");
+    if (config->async.mode == LS_CONFIG_DILOCO &&
+        !ls_path_join(members, config->train.out, "members", NULL) && access(members, F_OK) == 0)
+        ls_log(&cmd_warnings, LS_LOG_WARNING,
+               "the samples are those of all %ld workers: of steps in which others took part, as "
+               "%s says, they are other ones",
+               (long)config->async.workers, members);
+    return LS_OK;
+}
+
 int cmd_data_order(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_config config;
@@ -48,5 +68,7 @@ int cmd_data_order(const struct cmd_args *args, struct ls_error *error)
         status = cmd_args_int(args, "--steps", 1, INT64_C(1) << 30, &steps, error);
     if (!status)
         status = ranks_config(&config, NULL, args->word, args->words, error);
+    if (!status)
+        status = order_known(&config, error);
     return status ? status : order_print(&config, from, steps, error);
 }

@@ -538,7 +538,9 @@ static const struct cmd_page pages[] = {
      "Prints a line for each sample of a step: the step, the number of the sample in the run, its "
      "source (data.train, or one of data.blend), the epoch of the source and the sample in it. "
      "Samples of T tokens are numbered from the beginning of their store. The order follows from "
-     "the configuration alone: no layout and no resume changes it.",
+     "the configuration alone: no layout and no resume changes it. With async.mode=diloco all "
+     "workers are taken to take part; with async.mode=server a step takes the samples of the "
+     "worker that pushes, and the command is refused for more than one.",
      order_options, cmd_data_order, 0,
      "lockstep data order runs/demo/config.yaml\n"
      "lockstep data order blend.yaml --from 1000 --steps 2\n"},

@@ -58,6 +58,14 @@ CASE(test_what_is_refused)
            "all 4 workers take part\n");
 }
 
+/* Its order is not that of the configuration alone. */
+CASE(test_samples_of_steps)
+{
+    expect("$L data order run/config.yaml", 0, "the samples are those of all 4 workers");
+    expect("$L data order run/config.yaml async.mode=server", 2,
+           "a step takes the samples of the worker that pushes");
+}
+
 CASE(test_audits_know_the_members)
 {
     expect("$L audit run --steps 1..6", 0, "steps 1 to 6: equal; compared: 6 losses");

@@ -1154,7 +1154,7 @@ def test_a_second_interrupt_is_raised_while_files_are_written(recipe, tmp_path, 
                     assert "under way" in str(error)
 
 
-def test_nobody_waits_for_an_order_that_an_interrupt_left(tmp_path, monkeypatch):
+def test_nobody_waits_for_an_order_that_an_interrupt_left(tmp_path, monkeypatch, heard):
     """Which goes on: here it reads from a pipe."""
     library, wait, told = _lib.library(), _lib.library().ls_session_wait, []
     pipe = tmp_path / "pipe"
@@ -1178,7 +1178,7 @@ def test_nobody_waits_for_an_order_that_an_interrupt_left(tmp_path, monkeypatch)
     os.close(told[1])
 
 
-def test_a_run_is_closed_behind_what_an_interrupt_left(recipe, monkeypatch):
+def test_a_run_is_closed_behind_what_an_interrupt_left(recipe, monkeypatch, heard):
     library, wait, told = _lib.library(), _lib.library().ls_session_wait, []
 
     def interrupted(*arguments):
